@@ -19,7 +19,7 @@ from distarray.array.versions import Base
 from distarray.expr.expr import Stored, source
 from distarray.expr.lens import Lens, get
 from distarray.kernels.backends import transport
-from distarray.kernels.loans import lend
+from distarray.kernels.loans import is_memory, lend
 from distarray.runtime import observations, reading
 from distarray.sharding.mesh import is_wave
 from distarray.types import HostArray
@@ -73,7 +73,7 @@ def _block(x: Handle, copy: bool | None) -> Any:
             "an array of several blocks, or of another process, cannot be exported as one block: export "
             f"x.local(member), or x.compute() for a copy in this process, not {x!r}"
         )
-    if copy is False and block.size and isinstance(block, np.ndarray) and not np.may_share_memory(block, whole):
+    if copy is False and not is_memory(block, whole):
         raise BufferError("a reshaped view of a block of another layout cannot be exported without a copy")
     return _guarded(block, copy) if x._readonly and isinstance(block, np.ndarray) else block
 

@@ -81,12 +81,10 @@ def _is_c_ordered(memo: Stored) -> bool:
 
 def _part(memo: Stored) -> None:
     """Copy the blocks that another array has too, but those that were handed out: these stay where they are."""
-    blocks = list(memo.blocks)
-    parted = [k for k in memo.shared if not loans.is_handed_out(blocks[k])]
-    for k in parted:
-        blocks[k] = blocks[k].copy()
-    memo.blocks = blocks
-    memo.shared = memo.shared.difference(parted)
+    parted = {k for k in memo.shared if not loans.is_handed_out(memo.blocks[k])}
+    if parted:
+        memo.blocks = [block.copy(order="K") if k in parted else block for k, block in enumerate(memo.blocks)]
+        memo.shared -= parted
 
 
 def is_alone(base: Base, version: Expr | None) -> bool:
@@ -125,8 +123,7 @@ def own_memory(x: Handle) -> HostArray | None:
     if memo is None or len(memo.blocks) != 1:
         return None
     seen = get(x._lens, memo.blocks[0])
-    is_memory = not seen.size or np.may_share_memory(seen, memo.blocks[0])
-    return lend(seen, writeable=True, stays=True) if is_memory else None
+    return lend(seen, writeable=True, stays=True) if loans.is_memory(seen, memo.blocks[0]) else None
 
 
 def _are_borrowed(memo: Stored) -> bool:

@@ -16,7 +16,7 @@ from distarray.expr.bind import bind_map
 from distarray.expr.crossing import crossing, graph
 from distarray.expr.expr import RESHARD, Environment, Expr, Stored, cut_of
 from distarray.expr.lens import Affine, get
-from distarray.kernels.loans import lend
+from distarray.kernels.loans import is_memory, lend
 from distarray.runtime import observations, rehome
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
@@ -205,10 +205,8 @@ class Movable(Handle):
         block = memo.blocks[numbers[0]] if is_here else observations.fetch_blocks(version, numbers)[0]
         values, slices = _through(self, block, frame)
         # A reshaped view of a block of another layout is a copy, which is not to be written.
-        is_memory = is_here and (
-            not isinstance(block, np.ndarray) or not values.size or np.may_share_memory(values, block)
-        )
-        return LocalBlock(lend(values, writeable=is_memory and not self._readonly, stays=is_memory), slices)
+        is_ours = is_here and is_memory(values, block)
+        return LocalBlock(lend(values, writeable=is_ours and not self._readonly, stays=is_ours), slices)
 
     def iter_blocks(self, visit: Sequence[str] | None = None) -> Iterator[Block]:
         """Yield the blocks one after the other, computed and brought here where they are elsewhere; read-only.

@@ -7,7 +7,7 @@ written there, as numpy does it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,18 +56,18 @@ def _reads_what_others_write(node: Expr) -> bool:
 
 def is_written_outside(node: Expr) -> bool:
     """Return whether somebody outside may write the memory of a computed node."""
-    memo = node.memo
-    if memo is None or (node.env.is_cluster and not memo.on_client):
-        return False
-    return any(isinstance(block, np.ndarray) and loans.is_lent(block, to_write=True) for block in memo.present)
+    return any(isinstance(block, np.ndarray) and loans.is_lent(block, to_write=True) for block in _here(node))
 
 
 def is_handed_out(version: Expr) -> bool:
     """Return whether somebody outside has memory of a version that stays the array's."""
-    memo = version.memo
-    if memo is None or (version.env.is_cluster and not memo.on_client):
-        return False
-    return any(map(loans.is_handed_out, memo.present))
+    return any(map(loans.is_handed_out, _here(version)))
+
+
+def _here(node: Expr) -> Sequence[Any]:
+    """Return the blocks of a computed node that are in this process."""
+    memo = node.memo
+    return () if memo is None or (node.env.is_cluster and not memo.on_client) else memo.present
 
 
 def write_through(base: Base, since: Expr, written: Callable[[Expr], Expr]) -> bool:

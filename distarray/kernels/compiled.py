@@ -158,13 +158,9 @@ class BoundSlices:
 
     def run(self, where: Any) -> bool:
         """Run a slice; return False where it raised a flag, and the interpreter is to run it."""
-        mask = self._mask
         boxes = (where,) if type(where) is slice else where
-        self._flags.clear(mask)
-        self._function(self._table, *[n for s in boxes for n in (s.start, s.stop - s.start)])
-        is_flagged = bool(self._flags.test(mask))
-        self._compiled.count(is_flagged=is_flagged)
-        if is_flagged:
+        extents = [n for s in boxes for n in (s.start, s.stop - s.start)]
+        if not self._compiled.run(self._function, self._flags, self._mask, self._table, *extents):
             return False
         for entry, a in self._late.items():
             np.copyto(self._entries[entry], a)

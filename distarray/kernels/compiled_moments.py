@@ -62,12 +62,8 @@ class RowMoments(Candidate):
             return None
         shape = (1, *block.shape[1:])
         mean, m2 = np.empty(shape, block.dtype), np.empty(shape, block.dtype)
-        mask = found.heeded()
-        found.clear(mask)
-        function(block.reshape(len(block), -1), block.dtype.type(len(block)), mean.reshape(-1), m2.reshape(-1))
-        is_flagged = bool(found.test(mask))
-        self.count(is_flagged=is_flagged)
-        return None if is_flagged else (mean, m2)
+        args = block.reshape(len(block), -1), block.dtype.type(len(block)), mean.reshape(-1), m2.reshape(-1)
+        return (mean, m2) if self.run(function, found, found.heeded(), *args) else None
 
 
 @cache

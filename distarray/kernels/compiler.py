@@ -67,12 +67,18 @@ class Candidate:
             self._is_asked = True
             COMPILER.ask(self)
 
-    def count(self, *, is_flagged: bool) -> None:
-        """Count a slice; give up where most have raised flags."""
+    def run(self, function: Callable[..., None], found: ProcessorFlags, mask: int, *args: Any) -> bool:
+        """Call compiled code for a slice; return False where it raised a flag of a mask, and numpy has to do it once
+        more. Given up where most have.
+        """
+        found.clear(mask)
+        function(*args)
+        is_flagged = bool(found.test(mask))
         self.n_slices += 1
         self.n_flagged += is_flagged
         if self.n_flagged >= MOST_FLAGGED and 2 * self.n_flagged > self.n_slices:
             self.function = None
+        return not is_flagged
 
 
 def is_on() -> bool:

@@ -74,8 +74,7 @@ def lend(block: Any, *, writeable: bool = False, stays: bool = False) -> Any:
         block = block.copy()  # the array is written there, and what is only shown does not change
     root = owner(block)
     with _lock:
-        known = _loans.get(id(root))
-        loan = None if known is None else known()
+        loan = _loan_of(root)
         if loan is None:
             loan = _Loan(root)
             _loans[id(root)] = weakref.ref(loan, _ended(id(root)))
@@ -115,15 +114,19 @@ def owner(array: Array) -> Array:
     return array
 
 
+def _loan_of(block: Array) -> _Loan | None:
+    """Return the loan of the memory of a block, if somebody outside sees it."""
+    known = _loans.get(id(owner(block)))
+    return None if known is None else known()
+
+
 def is_lent(block: Array, *, to_write: bool = False) -> bool:
     """Return whether somebody outside sees the memory of a block now; `to_write`: and may write it."""
     if not _loans and not _foreign:
         return False
-    number = id(owner(block))
-    if number in _foreign:
+    if id(owner(block)) in _foreign:
         return True
-    known = _loans.get(number)
-    loan = None if known is None else known()
+    loan = _loan_of(block)
     return loan is not None and (loan.is_writeable or not to_write)
 
 
@@ -131,10 +134,7 @@ def is_handed_out(block: Any) -> bool:
     """Return whether somebody outside has the memory of a block that stays the array's: what is written to the array is
     written there, as to an array of numpy's.
     """
-    if not _loans or not isinstance(block, np.ndarray):
-        return False
-    known = _loans.get(id(owner(block)))
-    loan = None if known is None else known()
+    loan = _loan_of(block) if _loans and isinstance(block, np.ndarray) else None
     return loan is not None and loan.is_handed_out
 
 
@@ -146,6 +146,11 @@ def is_ours(block: Any) -> bool:
         return False
     base: Any = block.base  # numpy's types do not know that it may be anything
     return (base is None or type(base) is Lease) and block.flags.writeable and not is_lent(block)
+
+
+def is_memory(seen: Any, block: Any) -> bool:
+    """Return whether what a lens gave of a block is the block's memory, not a copy; of no elements it is both."""
+    return not isinstance(seen, np.ndarray) or not seen.size or np.may_share_memory(seen, block)
 
 
 def is_parted(block: Any) -> bool:
