@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import dask
+import numpy as np
 import pytest
 from hypothesis import settings
 
 import distarray
+from distarray.expr.expr import Stored
 
 # Names are loaded when they are first used; tests of the catalogue want all operations, whichever tests run.
 for _module in pkgutil.walk_packages(distarray.__path__, "distarray."):
@@ -81,6 +83,21 @@ def pytest_collection_finish() -> None:
     # Tens of thousands of items live as long as the run: no collection of garbage need look at them.
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _blocks_are_arrays() -> Iterator[None]:
+    """No block is a scalar of numpy's, which an array without axes turns into by an index: a scalar has no memory."""
+    init: Any = Stored.__init__
+
+    def checked(self: Stored, sharding: Any, blocks: Any, *args: Any, **others: Any) -> None:
+        init(self, sharding, blocks, *args, **others)
+        scalars = [b for b in (blocks if type(blocks) in (list, tuple) else ()) if isinstance(b, np.generic)]
+        assert not scalars, f"blocks that are scalars: {scalars}"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stored, "__init__", checked)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
