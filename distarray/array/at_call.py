@@ -155,7 +155,12 @@ def _mapped(
         return None
     ready = _known.get(found := tuple(key), _UNKNOWN)
     if ready is _UNKNOWN:
-        ready = _kept(found, _map_made_ready(op, params, blocks))
+        try:
+            ready = _kept(found, _map_made_ready(op, params, blocks))
+        except (TypeError, ValueError):
+            if wanted is None:
+                raise
+            return None  # what numpy says first of an update may be that its result does not cast back
     if ready is None or not small.is_eager(ready.nbytes, env) or (wanted is not None and ready.made != wanted):
         return None
     try:

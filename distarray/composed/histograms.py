@@ -53,7 +53,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
         if int(least) < 0:
             raise ValueError("'list' argument must have no negative elements")
         n = builtins.max(n, int(most) + 1)
-    return _counts(x, weights, n)
+    return _counts(x, weights if x.size else None, n)  # of nothing, numpy counts without weights
 
 
 def weights_of(x: DistArray, weights: Any) -> DistArray:

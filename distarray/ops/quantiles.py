@@ -111,12 +111,11 @@ def _neighbours(n: int, q: Indices, method: str) -> _Neighbours:
     """Return which of `n` elements in order the quantiles `q` lie between."""
     index = np.asarray(_INDEX[method](n, q))
     if index.dtype.kind in "iu":
-        at = index.astype(np.int64)
+        at = np.clip(index.astype(np.int64), 0, n - 1)  # numpy: beyond the ends it is the last element or the first one
         return _Neighbours(at, at, None)
     previous = np.floor(index)
     weight = np.asarray(index - previous)
     following = previous + 1
-    # numpy: beyond the ends it is the last element or the first one
     for beyond, end in ((index >= n - 1, n - 1), (index < 0, 0)):
         previous, following = (np.where(beyond, end, p) for p in (previous, following))
     if method == "averaged_inverted_cdf":
@@ -280,11 +279,13 @@ def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims
             raise ValueError(f"Only method 'inverted_cdf' supports weights. Got: {method}.")
         return box(_weighted(name, node, points, axis, keepdims, weights))
     row, axes, cut = _last(node, axis)
-    if row.shape[-1] == 0:
+    if row.shape[-1] == 0 and flat.size:
         raise IndexError(f"{name} of an empty slice: shape {node.shape}, axes {axes}")
     # numpy checks method and dtype, on one element
     sample: Any = np.quantile(np.ones(1, node.dtype), points.item() if is_weak else flat[:1], method=method)  # type: ignore[call-overload]
-    if cut is None:
+    if not flat.size:
+        made = literal(np.empty((*row.shape[:-1], 0), sample.dtype), node.env, name)
+    elif cut is None:
         asked = unbox(name, (row, flat)).nodes[1]
         op = NANQUANTILE if skips_nan else QUANTILE
         made = bind(op, (row, asked), (*row.shape[:-1], flat.size), as_dtype(sample.dtype), (method, is_weak))
@@ -348,10 +349,12 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
     for point in q.ravel().tolist():
         at = minimum(_sum(less(cdf, point), axis=-1, keepdims=True), last)
         found.append(take_along_axis(ranked_row, at))
+    rest = _kept(node.shape, axes) if keepdims else row.shape[:-1]
+    if not found:
+        return literal(np.empty((*q.shape, *rest), node.dtype), node.env, name)
     made = joined(found, row.ndim - 1, node.dtype, node.env)
     if _has_nan(node.dtype) and not name.startswith("nan"):
         made = where(isnan(_at_end(ranked_row)), _at_end(ranked_row), made)
-    rest = _kept(node.shape, axes) if keepdims else row.shape[:-1]
     return bind_reshape(moveaxis(made, -1, 0), (*q.shape, *rest))
 
 

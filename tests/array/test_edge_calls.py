@@ -1,11 +1,13 @@
 """Calls at the edge of what numpy takes, each with numpy's value and dtype, or its kind of error."""
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 import distarray as dx
+from distarray.testing import force_tiles
 
 SPANS = np.array([1, 2, 3], "m8[s]")
 DATES = np.array(["2020-01-01", "2020-01-03"], "M8[D]")
@@ -13,6 +15,11 @@ DATES = np.array(["2020-01-01", "2020-01-03"], "M8[D]")
 
 def _set(x, index, value):
     x[index] = value
+    return x
+
+
+def _subtracted(x, y):
+    x[:0] -= y
     return x
 
 
@@ -138,6 +145,22 @@ CALLS = {
     "item with too many": lambda xp, a: a(np.ones((3, 2))).item(1, 2, 3),
     "nanargmin of a number": lambda xp, a: xp.nanargmin(a(3.0), axis=0),
     "bincount of an empty list": lambda xp, a: xp.bincount([]),
+    "bincount of nothing, weighted": lambda xp, a: xp.bincount(a(np.zeros(0, "i8")), a(np.zeros(0)), 3),
+    # ends of a vector by integers, and no quantile at all
+    **{
+        f"{name} {q} by {method}": lambda xp, a, name=name, q=q, method=method: getattr(xp, name)(
+            a(np.array([4, -3, -4, -3, 5.0])), q, method=method
+        )
+        for name in ("quantile", "nanquantile")
+        for q in (0, 1, [], [0, 1])
+        for method in ("weibull", "averaged_inverted_cdf", "interpolated_inverted_cdf", "lower", "linear")
+    },
+    "no quantile of nothing": lambda xp, a: xp.quantile(a(np.zeros((2, 0, 3), "u1")), [], axis=1, method="lower"),
+    "no weighted quantile": lambda xp, a: xp.quantile(
+        a(np.ones((3, 4))), [], axis=0, keepdims=True, method="inverted_cdf", weights=a(np.ones((3, 4)))
+    ),
+    # of an update that is wrong twice, numpy says that the result does not cast
+    "update that neither casts nor fits": lambda xp, a: _subtracted(a(np.ones((4, 5), "i4")), a(np.ones((4, 5)))),
     "bincount of no floats": lambda xp, a: xp.bincount(a(np.zeros(0))),
     **{
         f"write at {index}": lambda xp, a, index=index: _set(a(np.zeros((2, 4, 2))), index, [5, 6])
@@ -149,8 +172,14 @@ CALLS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("n_tiles", [1, 3])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_edge_call(call):
+def test_edge_call(call, n_tiles):
+    with force_tiles(n_tiles) if n_tiles > 1 else nullcontext():
+        _compare(call)
+
+
+def _compare(call):
     with warnings.catch_warnings(record=True) as expected_warnings:
         warnings.simplefilter("always")
         try:

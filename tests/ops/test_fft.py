@@ -95,3 +95,11 @@ def test_what_numpy_refuses_is_refused_by_the_same_error(name: str) -> None:
 )
 def test_axes_that_come_twice_and_lengths_that_are_whole_are_numpys(call: Callable[[Any, Any], Any]) -> None:
     assert_close(call(dx.fft, dx.asarray(X)), call(np.fft, X), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES_1D)
+def test_what_is_made_of_nothing_is_zero(name: str) -> None:
+    """NumPy pads with zeros too, but for `irfft` and `hfft`, which return what was in memory."""
+    found = getattr(dx.fft, name)(dx.zeros((2, 0), dtype=np.float32), n=6)
+    n = 4 if name in ("rfft", "ihfft") else 6
+    np.testing.assert_array_equal(np.asarray(found), np.zeros((2, n), getattr(np.fft, name)(X[0, 0]).dtype))
