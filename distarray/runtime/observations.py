@@ -71,7 +71,8 @@ def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any
             raise
     evaluate((node,))
     whole, tiles = fetch(node), list(memo.sharding.tiles())
-    return [whole[(*memo.sharding.tile_slices(node.shape, tiles[i]), ...)] for i in wanted]  # of no axes too: arrays
+    places: list[Any] = [(*memo.sharding.tile_slices(node.shape, tiles[i]), ...) for i in wanted]
+    return [whole[place] for place in places]  # arrays, also of one without axes
 
 
 def _futures_by_environment(nodes: Iterable[Expr]) -> dict[Environment, list[Any]]:
