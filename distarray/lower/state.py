@@ -109,7 +109,7 @@ class Lowering:
         """Return the keys of the results of a task: itself, or one projection for each of several."""
         if n == 1:
             return [key]
-        return [self.emit("project", f"item{i}", tasks.project, (i, key), member, number) for i in range(n)]
+        return [self.emit("project", "item", tasks.project, (i, key), member, number) for i in range(n)]
 
     def share(self, spec: StageSpec) -> StageSpec:
         """Return the record that the tasks of the stage share, to be filled in for every run."""
