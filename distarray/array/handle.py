@@ -99,6 +99,7 @@ class Handle:
         """Return the elements where they are computed, in one array of this process: a view of them, to be read now;
         else None.
         """
+        window.be_known()
         base = self._base
         block = base.block
         if block is None and (block := base.found()) is None:
@@ -120,6 +121,7 @@ class Handle:
         return self._node()
 
     def _node(self) -> Expr:
+        window.be_known()
         base = self._base
         # Before the version is: another thread may write between the two, and then the node is read again.
         number = base.version

@@ -111,6 +111,7 @@ def own_memory(x: Handle) -> HostArray | None:
     A view of what is pending has none yet: computing all of its base for it may be much more than was asked for. An
     array of a cluster has none, whether or not a copy of it has stayed here.
     """
+    window.be_known()
     version = x._base.current
     if x._readonly or version.env.is_cluster or version.env.device != "cpu" or (x._lens and version.memo is None):
         return None

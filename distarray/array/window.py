@@ -83,6 +83,14 @@ _windows: list[tuple[weakref.ref[_Life], _Window]] = []
 _local = _ThreadWindow()
 
 
+def be_known() -> None:
+    """Note that this thread is about to read a version: whoever writes elements where they are looks at it from now on.
+
+    Which is so from its first window on; a thread has one as soon as anybody asks.
+    """
+    _local.outer  # noqa: B018  # made by asking
+
+
 def period_of(places: Sequence[Hashable]) -> int:
     """Return the smallest period with which a sequence ends, seen at least twice; 0 if there is none.
 
@@ -228,9 +236,9 @@ def _is_inside(frame: FrameType | None) -> bool:
 
 def is_read_beside() -> bool:
     """Return whether another thread may have read versions for something that it has not listed."""
+    own = _local.outer
     if len(_windows) == 1:
         return False
-    own = _local.outer
     threads = {w.thread for w in _all_windows() if w is not own and not w.is_waiting}
     return bool(threads) and any(map(_is_inside, _frames(threads)))
 

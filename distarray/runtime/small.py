@@ -30,6 +30,8 @@ from distarray.types import HostArray
 SMALL_NBYTES = 2 << 20
 #: Bytes up to which operations on host data are computed here where the others of the team are workers of a cluster.
 SENT_NBYTES = 128 << 10
+#: Bytes up to which arrays of such a team are computed here by what takes about as long as a message to a worker and back.
+HERE_NBYTES = 4 << 20
 #: Products of numbers up to which larger operands of a contraction are read at the call: BLAS has its own threads.
 MOST_PRODUCTS = 1 << 24
 #: Steps up to which an operation made of several is computed at once.
@@ -38,14 +40,20 @@ _MOST_STEPS = 32
 
 def most_nbytes(env: Environment) -> int:
     """Return the bytes of the largest array that plain calls are made for."""
-    return min(env.block_nbytes, SMALL_NBYTES)
+    is_said = config.get("block-bytes") is not None
+    return HERE_NBYTES if env.is_cluster and not is_said else min(env.block_nbytes, SMALL_NBYTES)
 
 
 def is_small(order: Sequence[Expr], env: Environment) -> bool:
-    """Return whether every array is one block of at most `SMALL_NBYTES` in this process."""
+    """Return whether every array is one small block in this process: see `most_nbytes`.
+
+    Where others could compute it, they do what takes long for so many bytes (sorts, decompositions, functions of the
+    user's) from ``block-bytes`` on.
+    """
     if env.device != "cpu":
         return False
-    limit = most_nbytes(env)
+    most = most_nbytes(env)
+    limit = min(env.block_nbytes, most)
     in_process = not env.is_cluster
     for node in order:
         memo = node.memo
@@ -65,9 +73,21 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
             n = node.dtype.itemsize
             for s in node.shape:
                 n *= s
-            if n > limit and node.op.kind != "get":
+            if n > most and node.op.kind != "get":
                 return False
+        if limit < most and not _is_quick(node, limit):
+            return False
     return True
+
+
+def _is_quick(node: Expr, limit: int) -> bool:
+    """Return whether making a node takes about as long as its bytes take from memory, or it is of `limit` bytes at
+    most, and of no more.
+    """
+    family = node.op.family
+    if node.memo is not None or family.is_fused or family.is_view or family.is_created:
+        return True
+    return node.nbytes <= limit and all([o.nbytes <= limit or _has_few_products(node) for o in node.nodes()])
 
 
 def _is_anywhere(sharding: Sharding) -> bool:
@@ -169,8 +189,10 @@ def is_room_for(step: Expr, operand: Expr) -> bool:
     """Return whether an operation on an operand that is here may be computed at the call: it is small, or what BLAS
     does with it takes no longer than a plan.
     """
-    if operand.nbytes <= SMALL_NBYTES:
-        return True
+    return operand.nbytes <= SMALL_NBYTES or _has_few_products(step)
+
+
+def _has_few_products(step: Expr) -> bool:
     if not step.op.family.is_contraction or step.params.join != PRODUCT:
         return False
     extents = {label: n for o, own in zip(step.nodes(), step.params.operands) for label, n in zip(own, o.shape)}

@@ -26,7 +26,7 @@ distributed = pytest.importorskip("distributed")
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
-VALUES = np.arange(400_000.0)
+VALUES = np.arange(600_000.0)
 
 
 @pytest.fixture(params=["cluster4", "process_cluster"])

@@ -449,7 +449,7 @@ def test_who_waits_for_a_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     said: list[str] = []
     monkeypatch.setattr(placement.logger, "warning", lambda text, *args: said.append(text % args))
     with cluster_of(1) as cluster, distributed.Client(cluster) as client, dx.config.set(worker_timeout=1):
-        host = np.arange(300_000.0)  # more than what is computed where it lies, in this process
+        host = np.arange(600_000.0)  # more than what is computed where it lies, in this process
         x = dx.asarray(host)
         float(x.sum())
         cluster.scale(0)

@@ -559,3 +559,20 @@ def test_elements_of_one_array_are_read_by_several_threads() -> None:
             assert float(x[i, j]) == host[i, j]
 
     together(work)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [np.array, np.asarray, lambda x: float(x[0]), lambda x: x + 1, list, lambda x: x.tolist()],
+    ids=["copy", "memory", "number", "sum", "list", "tolist"],
+)
+def test_a_thread_that_reads_is_known_to_those_that_write(read: Callable[[Any], Any]) -> None:
+    """Also one that has defined nothing: who writes in place looks whether it is reading."""
+    x = dx.asarray(np.arange(4.0))
+    x += 1  # the version is a block
+
+    def work(_: int) -> None:
+        read(x)
+        assert threading.get_ident() in [w.thread for w in window._all_windows()]
+
+    together(work, 1)

@@ -432,13 +432,13 @@ def test_on_a_cluster_too_predictions_are_what_is_counted(cluster4):
     from distarray.runtime.clients import team_for_client
 
     env = Environment(team_for_client(cluster4))
-    array = data((512, 512))
+    array = data((1024, 1024))
     x = source(array, env)
     y = elementwise.subtract(x, reductions.mean(x, axis=0))
     before = explain([y])
     assert x.memo.on_client
     assert before.host_bytes >= array.nbytes
-    assert "host -> team: 2 MiB" in str(before)
+    assert "host -> team: 8 MiB" in str(before)
     after = explain([y], analyze=True)
     assert (before.tasks, before.moved_bytes) == (after.measured.tasks, after.measured.moved_bytes)
     np.testing.assert_allclose(value(y), array - array.mean(axis=0))

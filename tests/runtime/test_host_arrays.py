@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
+from distarray.runtime.counters import counting
 
 PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda a, c: a + c,
@@ -41,3 +42,28 @@ def test_sorting_twice_leaves_the_array_alone() -> None:
         for _ in range(3):
             np.testing.assert_array_equal(np.asarray(dx.sort(x)), np.sort(host))
             np.testing.assert_array_equal(np.asarray(x), host)
+
+
+@pytest.mark.cluster
+def test_small_arrays_of_the_client_are_computed_there(cluster4: Any) -> None:
+    """A number of the workers takes milliseconds: what numpy does in less with what is here stays here."""
+    a = np.random.default_rng(0).random((600, 600))
+    x, p = dx.asarray(a), dx.asarray(a[0])
+    with counting() as counted:
+        matrix = x + x.T
+        for _ in range(3):
+            p = matrix @ p
+            p /= float(abs(p).max())
+    assert (counted.tasks, counted.bytes_moved) == (0, 0)
+    large = np.concatenate([a, a])
+    slow = np.linalg.norm(a, 2)
+    for values, function, expected in (
+        (large, lambda y: (y * 2).sum(), (large * 2).sum()),  # large
+        (a, lambda y: dx.linalg.matrix_norm(y, ord=2), slow),  # takes longer than its bytes
+    ):
+        with counting() as counted:
+            np.testing.assert_allclose(float(function(dx.asarray(values))), expected)
+        assert counted.tasks > 0
+    with dx.config.set(block_bytes="1 MiB"), counting() as counted:  # said
+        np.testing.assert_allclose(float((dx.asarray(a) * 2).sum()), (a * 2).sum())
+    assert counted.tasks > 0
