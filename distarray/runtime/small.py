@@ -30,7 +30,7 @@ from distarray.types import HostArray
 SMALL_NBYTES = 2 << 20
 #: Bytes up to which operations on host data are computed here where the others of the team are workers of a cluster.
 SENT_NBYTES = 128 << 10
-#: Bytes up to which arrays of such a team are computed here by what takes about as long as a message to a worker and back.
+#: Bytes up to which arrays of such a team are computed here by what takes as long as a message to a worker and back.
 HERE_NBYTES = 4 << 20
 #: Products of numbers up to which larger operands of a contraction are read at the call: BLAS has its own threads.
 MOST_PRODUCTS = 1 << 24
@@ -87,7 +87,7 @@ def _is_quick(node: Expr, limit: int) -> bool:
     family = node.op.family
     if node.memo is not None or family.is_fused or family.is_view or family.is_created:
         return True
-    return node.nbytes <= limit and all([o.nbytes <= limit or _has_few_products(node) for o in node.nodes()])
+    return node.nbytes <= limit and all(o.nbytes <= limit or _has_few_products(node) for o in node.nodes())
 
 
 def _is_anywhere(sharding: Sharding) -> bool:
