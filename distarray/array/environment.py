@@ -206,7 +206,8 @@ def parse_pin(
     if sharding is None:
         # A layout is part of a type that says the cut too: the one that host arrays get.
         sharding = _default_cut(shape, env.team)
-    return parse_sharding(sharding, shape, env.team.mesh, dtype, layout)
+    pin = parse_sharding(sharding, shape, env.team.mesh, dtype, layout)
+    return pin if env.is_cluster else pin.with_copies(False)  # members that are threads share memory
 
 
 def _skewed(shape: Shape, parts: int, env: Environment) -> Sharding | None:

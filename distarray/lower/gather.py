@@ -18,6 +18,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
 from distarray.kernels.specs import StageSpec, TileSpec
+from distarray.lower.copies import again, makers
 from distarray.lower.parting import parting
 from distarray.lower.records import Draft, Source, Tile
 from distarray.lower.route import Arguments
@@ -44,22 +45,29 @@ def _source_boxes(low: Lowering, r: Reading, view: Box) -> list[Box]:
 
 def first_pass_of_reads(low: Lowering, draft: Draft) -> None:
     """Say what every tile reads at positions."""
+    for number, (index, box) in enumerate(_boxes(draft.sharding, draft.loops.extents)):
+        tile = Tile(index, number, box, draft.sharding.member(index), [])
+        reads = [(low.source(r.node), r.lens, r.box(box)) for r in draft.readings]
+        for made in (tile, *[again(draft, tile, member, []) for member in makers(low, draft, index, reads)]):
+            draft.tiles.append(made)
+            draft.sources.append(_sources_of_reads(low, draft, made) if all(box) else [])
+
+
+def _sources_of_reads(low: Lowering, draft: Draft, tile: Tile) -> list[Source]:
+    """Return whom a tile asks: where it reads of several tiles, each of them where it lies."""
     x, *index = draft.readings
-    for number, (tile, box) in enumerate(_boxes(draft.sharding, draft.loops.extents)):
-        member = draft.sharding.member(tile)
-        sources: list[Source] = []
-        if all(box):
-            at = low.located[low.source(x.node)]
-            views = _source_boxes(low, x, x.box(box))
-            for view in views:
-                where = member
-                if len(views) > 1 and at.members:
-                    where = at.members[at.sharding.number(x.lens.fragments(view, at.boundaries)[0][0])]
-                wants = [low.routes.want(low.source(x.node), x.lens, view, where)]
-                wants += [low.routes.want(low.source(r.node), r.lens, r.box(box), where) for r in index]
-                sources.append(Source(where, view, wants))
-        draft.tiles.append(Tile(tile, number, box, member, []))
-        draft.sources.append(sources)
+    at = low.located[low.source(x.node)]
+    views = _source_boxes(low, x, x.box(tile.box))
+    sources = []
+    for view in views:
+        where = tile.member
+        if len(views) > 1 and at.members:
+            first = x.lens.fragments(view, at.boundaries)[0][0]
+            where = at.members[at.near(at.sharding.number(first), tile.member)]
+        wants = [low.routes.want(low.source(x.node), x.lens, view, where)]
+        wants += [low.routes.want(low.source(r.node), r.lens, r.box(tile.box), where) for r in index]
+        sources.append(Source(where, view, wants))
+    return sources
 
 
 def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
@@ -95,15 +103,15 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
                 )
             parts.append((key, where))
         if len(sources) == 1:
-            at.refs[tile.number] = parts[0][0]
+            at.note(at.sharding.number(tile.index), tile.member, parts[0][0], is_again=tile.is_again)
             continue
         rows = shape[0] if shape else 1
         for ref, where in parts:
             low.messages.carry(ref, where, tile.member, rows, prod(shape) * node.dtype.itemsize // len(parts))
         record = TileSpec(tile.member, shape)
-        at.refs[tile.number] = low.emit(
-            "tile", "take", tasks.take_join, (spec, record, *[k for k, _ in parts]), tile.member, tile.number
-        )
+        given = (spec, record, *[k for k, _ in parts])
+        key = low.emit("tile", "take", tasks.take_join, given, tile.member, tile.number)
+        at.note(at.sharding.number(tile.index), tile.member, key, is_again=tile.is_again)
 
 
 def _by_member(sources: Sequence[Source]) -> Iterator[tuple[int, list[Source]]]:
@@ -185,9 +193,8 @@ def first_pass_of_writes(low: Lowering, draft: Draft) -> None:
                 continue
             where = member
             if len(chunks) > 1:
-                where = source.members[
-                    source.sharding.number(value.lens.fragments(tuple(box), source.boundaries)[0][0])
-                ]
+                tile = value.lens.fragments(tuple(box), source.boundaries)[0][0]
+                where = source.members[source.near(source.sharding.number(tile), member)]
             wants = [low.routes.want(low.source(r.node), r.lens, tuple(box), where) for r in readings]
             sources.append(Source(where, tuple(box), wants))
         draft.extra.append((number, frame, member))

@@ -34,6 +34,7 @@ from distarray.lower.credits import Sizes
 from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
+from distarray.sharding.dealing import dealt, n_elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +176,10 @@ class _Simulation:
             if memo is None or memo.on_client or isinstance(node.dtype, tuple):
                 continue
             coming: Counter[int] = Counter()
-            for tile, ref in zip(memo.sharding.tiles(), memo.handles, strict=True):
-                member = at.get(memo.sharding.member(tile), memo.sharding.member(tile))
-                block = _array(memo.sharding.shard_shape(node.shape, tile), node.dtype)
+            sizes, places = n_elements(memo.sharding, node.shape), dealt(memo.sharding).places
+            for n, (home, _), ref in zip(sizes, places, memo.handles, strict=True):
+                member = at.get(home, home)
+                block = _array((n,), node.dtype)
                 self._stored[_name(getattr(ref, "key", ref))] = member, block
                 if is_cluster and type(ref) is tuple:  # host data that are to be sent first
                     coming[member] += block.nbytes

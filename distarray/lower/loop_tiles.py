@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from distarray.expr.lens import Affine
 from distarray.lower import filling
+from distarray.lower.copies import again, makers
 from distarray.lower.records import Draft, Tile
 from distarray.lower.state import Lowering
 from distarray.sharding.boxes import Box, tile_box
@@ -43,6 +44,21 @@ def loop_tiles(low: Lowering, draft: Draft) -> None:
             for r in (draft.readings if draft.moves is None else ())
         ]
         draft.tiles.append(Tile(index, number, box, member, wants))
+    if draft.copied and draft.moves is None:
+        draft.tiles += _again(low, draft)
+
+
+def _again(low: Lowering, draft: Draft) -> list[Tile]:
+    """Return the tiles that several members make, as they are made again."""
+    n_before = Counter([tile.member for tile in draft.tiles])
+    found = []
+    for tile in draft.tiles:
+        reads = [(low.source(r.node, draft.stage), r.lens, r.box(tile.box)) for r in draft.readings]
+        for member in makers(low, draft, tile.index, reads):
+            wants = [low.routes.want(*read, member, turn=n_before[member]) for read in reads]
+            found.append(again(draft, tile, member, wants))
+            n_before[member] += 1
+    return found
 
 
 def _base_tile(low: Lowering, draft: Draft, box: Box) -> tuple[tuple[int, ...], int] | None:

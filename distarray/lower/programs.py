@@ -140,12 +140,13 @@ def _lower_program_tile(
             low.wait_for_readers(key, low.located[low.inplace[i]], tile.number)
         else:
             low.allocated(tile.whole, nodes[i].dtype, tile.member)
-        low.located[i].refs[tile.number] = next(keys)
+        at = low.located[i]
+        at.note(at.sharding.number(tile.index), tile.member, next(keys), is_again=tile.is_again)
     for c, is_alone, found in zip(stage.combines, alone, partials, strict=True):
         index = combining.combined_index(low, c, tile.index)
         if is_alone:
             at = low.located[c.node]
-            at.refs[at.sharding.number(index)] = next(keys)
+            at.note(at.sharding.number(index), tile.member, next(keys), is_again=tile.is_again)
         else:
             found.setdefault(index, []).append((next(keys), tile.member))
     if stage.write is not None and write is not None:
