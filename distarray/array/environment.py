@@ -207,7 +207,8 @@ def parse_pin(
         # A layout is part of a type that says the cut too: the one that host arrays get.
         sharding = _default_cut(shape, env.team)
     pin = parse_sharding(sharding, shape, env.team.mesh, dtype, layout)
-    return pin if env.is_cluster else pin.with_copies(False)  # members that are threads share memory
+    # Members that are threads share memory. What a text or a type says of copies is said there.
+    return pin.with_copies(env.is_cluster and (pin.is_copied or not isinstance(sharding, str | Sharding)))
 
 
 def _skewed(shape: Shape, parts: int, env: Environment) -> Sharding | None:

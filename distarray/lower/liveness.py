@@ -35,6 +35,7 @@ from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.sharding.dealing import dealt, n_elements
+from distarray.sharding.sharding import Sharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +109,11 @@ class Standing(NamedTuple):
     serving: Mapping[int, int] = MappingProxyType({})
     uncopied: int = 0
 
-    def copied_to(self, member: int, nbytes: int) -> int | None:
-        """Return the member that gets a copy of a block of host data that is sent to another; None if none does."""
-        return self.spares.get(member) if nbytes > self.uncopied else None
+    def copied_to(self, member: int, nbytes: int, sharding: Sharding, number: int) -> int | None:
+        """Return the member that gets a copy of a block of host data that is sent to another; None if none does: of
+        small blocks, and those that are copies of tiles.
+        """
+        return self.spares.get(member) if nbytes > self.uncopied and number < sharding.n_tiles else None
 
 
 def _largest_before(values: Iterable[int], n: int) -> list[tuple[int, ...]]:
@@ -183,7 +186,7 @@ class _Simulation:
                 self._stored[_name(getattr(ref, "key", ref))] = member, block
                 if is_cluster and type(ref) is tuple:  # host data that are to be sent first
                     coming[member] += block.nbytes
-                    if (spare := standing.copied_to(member, block.nbytes)) is not None:
+                    if (spare := standing.copied_to(member, block.nbytes, memo.sharding, ref[2])) is not None:
                         coming[spare] += block.nbytes
                 elif is_cluster and isinstance(ref, tuple):  # tasks of others make it when it is read
                     beside[member] += block.nbytes

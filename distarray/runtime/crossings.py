@@ -147,10 +147,10 @@ def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = T
     """See data come to members, and if they are sent from this process copies of them to others."""
     assert node.env.team is not None
     members, standing = node.env.team.members, standing_of(node.env)
-    for (rank, _), n in zip(dealt(cut).places, n_elements(cut, node.shape), strict=True):
+    for number, ((rank, _), n) in enumerate(zip(dealt(cut).places, n_elements(cut, node.shape), strict=True)):
         nbytes = n * node.dtype.itemsize
         known.coming[members[rank]] += nbytes
-        spare = standing.copied_to(rank, nbytes) if is_copied else None
+        spare = standing.copied_to(rank, nbytes, cut, number) if is_copied else None
         if spare is not None and spare < len(members):
             known.coming[members[spare]] += nbytes
 

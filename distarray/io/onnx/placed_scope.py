@@ -103,7 +103,8 @@ class PlacedScope(Scope):
             if len(parts) > 1:  # each owner of the output gets its own elements of all parts, and then those of others
                 form, natural = forms[call.outputs[0]], {}
                 form = form.shares() if self._has_copies else form
-                parts = [tuple(placed(v, form) for v in reduce(lambda a, b: row.join(call, a, b), parts))]
+                brought = [tuple([placed(v, form) for v in part]) for part in parts]
+                parts = [reduce(lambda a, b: row.join(call, a, b), brought)]
             made: tuple[Value, ...] = (row.finish(call, parts[0], here),)
         else:
             made = self._evaluated(call, annotated, here, forms)
