@@ -28,18 +28,40 @@ pytestmark = pytest.mark.cluster
 A = np.random.default_rng(0).standard_normal((8, 6))
 B = np.random.default_rng(1).standard_normal((8, 6))
 WHOLE, ROWS = (None, None), ("x", None)
+MAKERS: list[Callable[..., Any]] = [
+    lambda np, x, y: x * y + np.tanh(x),
+    lambda np, x, y: x @ y.T,
+    lambda np, x, y: (x - y).sum(axis=0),
+    lambda np, x, y: np.reshape(x, (6, 8)) + 1,
+    lambda np, x, y: np.take(x, [3, 1, 7], axis=0) * 2,
+    lambda np, x, y: np.sort(y, axis=1)[::-1],
+]
 
 
-@pytest.fixture(autouse=True, params=["at once", "with credits", "tasks"])
-def come(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def everywhere(ndim: int, n: int = 4) -> Sharding:
+    """Return the type of an array of which every member has a copy."""
+    return Sharding(Mesh(("x",), (n,)), ((),) * ndim, is_copied=True)
+
+
+EVERYWHERE = everywhere(2)
+
+
+@pytest.fixture(autouse=True)
+def options() -> Iterator[None]:
+    """Plan everything anew, however small it is."""
+    with dx.config.set(eager_bytes=0, plan_cache_size=0):
+        yield
+
+
+@pytest.fixture(params=["at once", "with credits", "tasks"])
+def come(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run as programs whose messages come as they are made or when they are granted, or as one task for each tile."""
     if request.param == "with credits":
         monkeypatch.setattr(member_runs, "makes_little", lambda *args: False)
         monkeypatch.setattr(planning, "makes_little", lambda *args: False)
     if request.param == "tasks":
         monkeypatch.setattr("distarray.runtime.running.programs_of", lambda instance: None)
-    with dx.config.set(eager_bytes=0, plan_cache_size=0):
-        yield request.param
+    return str(request.param)
 
 
 def on_workers(client: Any, x: Any) -> dict[tuple[int, int], np.ndarray]:
@@ -77,7 +99,8 @@ def there(array: np.ndarray, sharding: Any = WHOLE) -> Any:
 def test_every_owner_has_a_copy(cluster4: Any) -> None:
     team = dx.Team((2, 2), ("x", "y"))
     for sharding, owners in [((None, None), {0: {0, 1, 2, 3}}), (("y", None), {0: {0, 2}, 1: {1, 3}})]:
-        for x in (dx.asarray(A, team=team, sharding=sharding), (dx.asarray(A, team=team) + 0).reshard(sharding)):
+        sent = dx.asarray(A, team=team, sharding=sharding)
+        for x in (sent, (dx.asarray(A, team=team) + 0).reshard(sent.sharding)):
             assert x.persist().sharding.is_copied
             found = on_workers(cluster4, x)
             assert {(n, m) for n, members in owners.items() for m in members} == set(found)
@@ -87,48 +110,43 @@ def test_every_owner_has_a_copy(cluster4: Any) -> None:
             np.testing.assert_array_equal(np.asarray(x), A)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda dx, x, y: x * y + dx.tanh(x),
-        lambda dx, x, y: x @ y.T,
-        lambda dx, x, y: (x - y).sum(axis=0),
-        lambda dx, x, y: dx.reshape(x, (6, 8)) + 1,
-        lambda dx, x, y: dx.take(x, np.array([3, 1, 7]), axis=0) * 2,
-        lambda dx, x, y: dx.sort(y, axis=1)[::-1],
-    ],
-)
-def test_what_is_made_of_copies_is_made_at_each_owner_and_nothing_moves(
-    cluster4: Any, make: Callable[..., Any]
-) -> None:
+def test_what_is_made_of_copies_is_made_at_each_owner_and_nothing_moves(cluster4: Any, come: str) -> None:
     x, y = there(A), there(B)
-    expected = make(np, A, B)
-    z, received = moved(lambda: make(dx, x, y).reshard((None,) * expected.ndim))
-    assert received == {}
-    found = on_workers(cluster4, z)
-    assert len(found) == 4
-    for block in found.values():
-        assert block.tobytes() == found[0, 0].tobytes()
-    np.testing.assert_allclose(np.asarray(z), expected, rtol=1e-12)
+    for make in MAKERS:
+        expected = make(np, A, B)
+        z, received = moved(lambda: make(dx, x, y).reshard(everywhere(expected.ndim)))
+        assert received == {}
+        found = on_workers(cluster4, z)
+        assert len(found) == 4
+        for block in found.values():
+            assert block.tobytes() == found[0, 0].tobytes()
+        np.testing.assert_allclose(np.asarray(z), expected, rtol=1e-12)
 
 
-def test_each_owner_is_sent_what_it_lacks_once(cluster4: Any) -> None:
+def test_functions_of_the_user_are_called_once(cluster4: Any) -> None:
+    x = there(A)
+    z, received = moved(lambda: dx.apply_along_axis(lambda row: row * 2, 1, x).reshard(EVERYWHERE))
+    assert received == dict.fromkeys((1, 2, 3), A.nbytes)
+    np.testing.assert_array_equal(np.asarray(z), A * 2)
+
+
+def test_each_owner_is_sent_what_it_lacks_once(cluster4: Any, come: str) -> None:
     x = there(A, ROWS)
-    y, received = moved(lambda: x.reshard(WHOLE))  # an all-gather
+    y, received = moved(lambda: x.reshard(EVERYWHERE))  # an all-gather
     assert received == dict.fromkeys(range(4), A.nbytes * 3 // 4)
     _, received = moved(lambda: y.reshard(ROWS))  # slices
     assert received == {}
     _, received = moved(lambda: x @ y.T)
     assert received == {}
-    z, received = moved(lambda: (x[:2] + 1).reshard(WHOLE))  # of one member: a broadcast
+    z, received = moved(lambda: (x[:2] + 1).reshard(EVERYWHERE))  # of one member: a broadcast
     assert received == dict.fromkeys((1, 2, 3), A.nbytes // 4)
     np.testing.assert_array_equal(np.asarray(z), A[:2] + 1)
-    z, received = moved(lambda: dx.concat((y, z)).reshard(WHOLE))  # what is written is made at one member
+    z, received = moved(lambda: dx.concat((y, z)).reshard(EVERYWHERE))  # what is written is made at one member
     assert received == dict.fromkeys((1, 2, 3), z.nbytes)
     np.testing.assert_array_equal(np.asarray(z), np.concatenate([A, A[:2] + 1]))
 
 
-def test_a_written_array_has_copies_of_what_is_new(cluster4: Any) -> None:
+def test_a_written_array_has_copies_of_what_is_new(cluster4: Any, come: str) -> None:
     """No older copy is ever read; tiles that are not touched stay what they are."""
     x = there(A)
     before = x + 0
@@ -140,7 +158,7 @@ def test_a_written_array_has_copies_of_what_is_new(cluster4: Any) -> None:
     x.persist()
     for block in on_workers(cluster4, x).values():
         np.testing.assert_array_equal(block, expected)
-    y, received = moved(lambda: (x * 2).reshard(WHOLE))
+    y, received = moved(lambda: (x * 2).reshard(EVERYWHERE))
     assert received == {}
     np.testing.assert_array_equal(np.asarray(y), expected * 2)
     np.testing.assert_array_equal(np.asarray(before), A)
@@ -155,7 +173,7 @@ def test_copies_count_in_memory_and_go_with_the_handle(cluster4: Any) -> None:
     n = x.nbytes
     held = executor_for(x._env).held()
     assert [held[m] for m in range(4)] == [n, 2 * n, n, n]  # what is sent is at another member too, for losses
-    y = (x + 1).reshard(WHOLE)
+    y = (x + 1).reshard(EVERYWHERE)
     with counting() as counters:
         y.persist()
         dx.wait(y)
@@ -171,7 +189,7 @@ def test_more_copies_than_fit_are_refused_before_any_task(cluster4: Any) -> None
     x = there(np.ones((256, 64)), ROWS)
     with dx.config.set(memory_limit=x.nbytes // 2), counting() as counters:
         with pytest.raises(dx.MemoryBudgetError, match="a member would hold"):
-            x.reshard(WHOLE).persist()
+            x.reshard(EVERYWHERE).persist()
         assert counters.tasks == 0
 
 
@@ -179,11 +197,12 @@ def test_copies_of_a_lost_worker_are_made_again(mortal_cluster: Any) -> None:
     team = dx.Team((3,), ("x",))
     x = dx.asarray(A, team=team, sharding=WHOLE)
     y = dx.asarray(B, team=team, sharding=("x", None))
-    z = ((x * 2).reshard(WHOLE) + y.reshard(WHOLE)).reshard(WHOLE).persist()
+    cut = everywhere(2, 3)
+    z = ((x * 2).reshard(cut) + y.reshard(cut)).reshard(cut).persist()
     dx.wait(z)
     pids = mortal_cluster.run(os.getpid)
     os.kill(pids[team.members[0]], signal.SIGKILL)
-    w = (z + x).reshard(WHOLE).persist()
+    w = (z + x).reshard(cut).persist()
     np.testing.assert_array_equal(np.asarray(w), A * 2 + B + A)
     np.testing.assert_array_equal(np.asarray(z), A * 2 + B)
     del x, y, z, w
@@ -191,7 +210,7 @@ def test_copies_of_a_lost_worker_are_made_again(mortal_cluster: Any) -> None:
 
 
 def test_copies_are_read_by_other_teams_and_by_dask(cluster4: Any) -> None:
-    x = (there(A) + 1).reshard(WHOLE).persist()
+    x = (there(A) + 1).reshard(EVERYWHERE).persist()
     other = dx.Team((3,), ("m",), client=cluster4, members=x.team.members[1:])
     np.testing.assert_array_equal(np.asarray(x.to_team(other) * 2), (A + 1) * 2)
     np.testing.assert_array_equal(np.asarray(x.to_team(None)), A + 1)

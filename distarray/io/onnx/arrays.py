@@ -170,8 +170,7 @@ def from_spec(data: Any, spec: JsonSpec | Any, *, team: Team) -> DistArray:
 
     Notes
     -----
-    Of a shard that several devices own one copy is kept, at the first of them; who reads it elsewhere is sent what it
-    reads, once in an evaluation. `spec_of` names all owners.
+    On a cluster every device has what it owns; threads of one process share memory. `spec_of` names all owners.
     """
     if not isinstance(team, Team):
         raise TypeError(f"from_spec: team={shown(team)} is no Team; its ranks are the devices that the spec names")
