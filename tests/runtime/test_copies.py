@@ -6,16 +6,18 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import eventually
-from on_workers import keys_but_templates
+from on_workers import keys_but_templates, waits_for
 
 import distarray as dx
 from distarray.runtime import member_runs, planning
 from distarray.runtime.hosts import place
+from distarray.runtime.members import executor_for
 from distarray.sharding.dealing import dealt
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -165,8 +167,6 @@ def test_a_written_array_has_copies_of_what_is_new(cluster4: Any, come: str) -> 
 
 
 def test_copies_count_in_memory_and_go_with_the_handle(cluster4: Any) -> None:
-    from distarray.runtime.members import executor_for
-
     gc.collect()
     eventually(lambda: not cluster4.run_on_scheduler(keys_but_templates))
     x = there(np.ones((256, 64)))
@@ -193,19 +193,28 @@ def test_more_copies_than_fit_are_refused_before_any_task(cluster4: Any) -> None
         assert counters.tasks == 0
 
 
-def test_copies_of_a_lost_worker_are_made_again(mortal_cluster: Any) -> None:
-    team = dx.Team((3,), ("x",))
+def test_copies_of_a_lost_worker_are_made_again(mortal_cluster: Any, tmp_path: Path) -> None:
+    """Of a worker that has them, and of one that is lost while all of them are being made."""
+    path, team = str(tmp_path / "go"), dx.Team((3,), ("x",))
+    cut, pids = everywhere(2, 3), mortal_cluster.run(os.getpid)
     x = dx.asarray(A, team=team, sharding=WHOLE)
-    y = dx.asarray(B, team=team, sharding=("x", None))
-    cut = everywhere(2, 3)
+    y = dx.asarray(B, team=team, sharding=ROWS)
     z = ((x * 2).reshard(cut) + y.reshard(cut)).reshard(cut).persist()
-    dx.wait(z)
-    pids = mortal_cluster.run(os.getpid)
+    with dx.config.set(errors="deferred"):
+        held = dx.map_blocks(lambda block: waits_for(path, block), y, dtype=y.dtype)
+    w = (held.reshard(cut) + z).reshard(cut).persist()
+    eventually(lambda: list(tmp_path.glob("*.here")))
     os.kill(pids[team.members[0]], signal.SIGKILL)
-    w = (z + x).reshard(cut).persist()
-    np.testing.assert_array_equal(np.asarray(w), A * 2 + B + A)
+    Path(path).touch()
+    np.testing.assert_array_equal(np.asarray(w), B + (A * 2 + B))
     np.testing.assert_array_equal(np.asarray(z), A * 2 + B)
-    del x, y, z, w
+    os.kill(pids[team.members[1]], signal.SIGKILL)
+    np.testing.assert_array_equal(np.asarray((w + x).reshard(cut).persist()), B + (A * 2 + B) + A)
+    copies = executor_for(z._env).fetch(list(z.__dx_node__().memo.blocks), None)
+    assert len(copies) == 3
+    for block in copies:
+        np.testing.assert_array_equal(block, A * 2 + B)
+    del x, y, z, w, held, copies, block
     eventually(lambda: not mortal_cluster.run_on_scheduler(keys_but_templates))
 
 
