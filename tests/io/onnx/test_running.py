@@ -16,6 +16,8 @@ import distarray as dx
 from distarray import __main__ as command
 from distarray.io.onnx.arrays import bound_form, form_of
 from distarray.io.onnx.forms import everywhere
+from distarray.lower.bundling import bundle_of
+from distarray.runtime.hosts import place
 from distarray.sharding.dealing import dealt
 from distarray.testing import counting
 
@@ -94,24 +96,27 @@ def check(made, x=X):
 # ------------------------------------------------------------------------------------------------ random graphs
 
 
-def compare(made, data):
+def compare(made, data, team=None):
     plain, feeds = made
-    n = data.draw(st.sampled_from([2, 4, 8]))
+    n = data.draw(st.sampled_from([2, 4, 8])) if team is None else team.size
     cut = annotated(data.draw(st.randoms(use_true_random=False)), plain, n, feeds)
     with np.errstate(all="ignore"), dx.config.set(eager_bytes=data.draw(st.sampled_from([0, 1 << 17]))):
-        found = load(cut).run(feeds)
+        found = load(cut, team=team).run(feeds)
         inferred = load(cut).infer()
+        is_annotated = any(e.sharding_spec for node in cut.graph.node for e in node.device_configurations)
         again = load(type(plain).FromString(inferred.model.SerializeToString())).infer()
         assert (again.model, again.forms, again.reshards) == (inferred.model, inferred.forms, inferred.reshards)
         for expected, (name, y) in zip(ReferenceEvaluator(plain).run(None, feeds), found.items(), strict=True):
             assert (y.dtype, y.shape) == (expected.dtype, expected.shape), name
-            np.testing.assert_allclose(np.asarray(y), expected, rtol=2e-4, atol=2e-4, err_msg=name)
             form = inferred.tensor_forms.get(name)
             # what nobody says anything about, and is whole everywhere, lies where the planner has it
             makers = [node for node in cut.graph.node if name in node.output]
             is_said = any(entry.sharding_spec for node in makers for entry in node.device_configurations)
-            if form is not None and (is_said or form.owners != (everywhere(n),)):
+            is_placed = is_said or (team is not None and is_annotated and makers)
+            if form is not None and (is_placed or form.owners != (everywhere(n),)):
                 assert form_of(y).is_same(bound_form(form, y.shape)), name
+                assert team is None or owned(team.client, y) == form.owners, name
+            np.testing.assert_allclose(np.asarray(y), expected, rtol=2e-4, atol=2e-4, err_msg=name)
 
 
 @settings(max_examples=30)
@@ -447,17 +452,26 @@ def received_by(counters, n):
     return tuple(found)
 
 
+def at_worker(dask_worker, key):
+    """A block in the store of a worker, which may be in a bundle; None if it is not there."""
+    bundle = bundle_of(key)
+    found = dask_worker.data.get(key if bundle is None else bundle[0])
+    return found if bundle is None or found is None else found[bundle[1]]
+
+
 def owned(client, y):
     """By number of a shard the devices whose workers have it, and the blocks there, which are equal bit by bit."""
-    node = stored(y).__dx_node__()
-    dx.wait(y)
-    tiles, members = dealt(node.memo.sharding), y.team.members
+    node = stored(y).persist().__dx_node__()
+    place(node)
+    dx.wait(stored(y))
+    memo, members = node.memo, y.team.members
+    tiles = dealt(memo.sharding)
     shards = {number: shard for (shard, _), number in tiles.copies.items()}
     owners, blocks = {}, {}
-    for number, ((member, _), block) in enumerate(zip(tiles.places, node.memo.blocks, strict=True)):
+    for number, ((member, _), block) in enumerate(zip(tiles.places, memo.blocks, strict=True)):
         shard, at = shards.get(number, number), members[member]
-        here = client.run(lambda dask_worker, key=block.key: dask_worker.data[key], workers=[at])[at]
-        assert blocks.setdefault(shard, here).tobytes() == here.tobytes()
+        here = block if isinstance(block, np.ndarray) else client.run(at_worker, key=block.key, workers=[at])[at]
+        assert here is not None and blocks.setdefault(shard, here).tobytes() == here.tobytes()
         owners.setdefault(shard, set()).add(member)
     return tuple(frozenset(owners[shard]) for shard in sorted(owners))
 
@@ -520,6 +534,20 @@ ON_FOUR = {
         None,
     ),
 }
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("n", [10, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
+def test_random_graphs_on_a_cluster_equal_the_reference(cluster4, n):
+    """onnx:A-4, onnx:A-5: each worker has what its device owns."""
+    team = dx.Team((4,), ("d",))
+
+    @settings(max_examples=n)
+    @given(models(), st.data())
+    def check(made, data):
+        compare(made, data, team)
+
+    check()
 
 
 @pytest.mark.cluster
