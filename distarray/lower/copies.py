@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from distarray.expr.expr import late_params
 from distarray.expr.lens import Affine
@@ -24,6 +24,9 @@ from distarray.planner.plan import Plan, Stage
 from distarray.sharding.boxes import Box
 from distarray.sharding.dealing import dealt
 
+#: What a tile reads: number of the source, lens, and box of the view.
+Read: TypeAlias = tuple[int, Affine, Box]
+
 
 def wanted(plan: Plan, graph: Graph) -> set[int]:
     """Return the nodes that are read for results with copies: who makes a copy may make these too."""
@@ -31,6 +34,8 @@ def wanted(plan: Plan, graph: Graph) -> set[int]:
     for stage in reversed(plan.stages) if found else ():
         if not found.isdisjoint(stage.nodes):
             found.update([access.node for access in stage.reads])
+            if stage.written >= 0:
+                found.add(graph.base(stage.written))
     return found
 
 
@@ -61,7 +66,7 @@ def _owners(at: Located) -> Mapping[int, tuple[int, ...]]:
     return found
 
 
-def makers(low: Lowering, draft: Draft, index: Sequence[int], reads: Sequence[tuple[int, Affine, Box]]) -> list[int]:
+def makers(low: Lowering, draft: Draft, index: Sequence[int], reads: Sequence[Read]) -> list[int]:
     """Return the members that make a tile of the loops again, to have copies of results that it makes.
 
     Parameters
@@ -69,7 +74,7 @@ def makers(low: Lowering, draft: Draft, index: Sequence[int], reads: Sequence[tu
     index
         Of the tile; the member that it is of is none of them.
     reads
-        What it reads: number of the source, lens and box.
+        What it reads.
     """
     if not draft.copied or not _is_repeatable(low, draft):
         return []
@@ -80,16 +85,40 @@ def makers(low: Lowering, draft: Draft, index: Sequence[int], reads: Sequence[tu
         numbers.append(number)
         for member in owners.get(number, ()):
             nbytes[member] += at.nbytes(number)
-
-    def received(member: int) -> int:
-        return sum([low.located[node].far(lens, box, member) for node, lens, box in reads])
-
-    found = [member for member, made in nbytes.items() if received(member) < made]
+    found = [member for member, made in nbytes.items() if _received(low, reads, member) < made]
     for (at, _, owners), number in zip(draft.copied, numbers, strict=True):
         for member in found:
             if member in owners.get(number, ()) and (number, member) not in at.copies:
                 at.add_copy(number, member)
     return found
+
+
+def begin_version(low: Lowering, draft: Draft) -> None:
+    """Let the new version that a stage writes have copies where the old one has some."""
+    at, below = low.located[draft.stage.written], low.located[draft.base]
+    if below.copies:
+        at.copies, at.members = dict(below.copies), list(below.members)
+
+
+def writers(low: Lowering, draft: Draft, tile: tuple[int, ...], reads: Sequence[Read]) -> list[int]:
+    """Return the members that write a tile again, since they have copies of the old version; others have none then,
+    unless they are sent what is new.
+    """
+    at, below = low.located[draft.stage.written], low.located[draft.base]
+    said, number = dealt(at.sharding).copies, at.sharding.number(tile)
+    found = []
+    for member in at.sharding.members(tile) if below.copies else ():
+        if (number, member) not in below.copies:
+            continue
+        if _is_repeatable(low, draft) and _received(low, reads, member) < at.nbytes(number):
+            found.append(member)
+        elif (number, member) not in said:
+            del at.copies[number, member]
+    return found
+
+
+def _received(low: Lowering, reads: Sequence[Read], member: int) -> int:
+    return sum([low.located[node].far(lens, box, member) for node, lens, box in reads])
 
 
 def again(draft: Draft, tile: Tile, member: int, wants: list[Want]) -> Tile:
@@ -101,7 +130,7 @@ def again(draft: Draft, tile: Tile, member: int, wants: list[Want]) -> Tile:
 def _is_repeatable(low: Lowering, draft: Draft) -> bool:
     """Return whether a tile may be made more than once: it is all of its results, and calls no function of the user."""
     stage = draft.stage
-    if stage.write is not None or stage.family.is_tiled or stage.cut.waves:
+    if stage.family.is_tiled or stage.cut.waves:
         return False
     summed = {*draft.loops.reduced, *[a for c in stage.combines for a in c.axes]}
     if any(draft.sharding.parts[a] > 1 for a in summed):
@@ -112,17 +141,19 @@ def _is_repeatable(low: Lowering, draft: Draft) -> bool:
 def complete(low: Lowering, draft: Draft) -> None:
     """Send the tiles of a stage to the members that are to have copies, and have not made them."""
     for at, *_ in draft.copied:
+        tiles = list(at.sharding.tiles()) if at.copies else []
         for (number, member), copy in at.copies.items():
             if at.refs[copy] is None:
-                at.refs[copy] = _sent(low, at, number, member, copy)
+                at.refs[copy] = _sent(low, at, tiles[number], member, copy)
 
 
-def _sent(low: Lowering, at: Located, number: int, member: int, copy: int) -> Any:
+def _sent(low: Lowering, at: Located, tile: tuple[int, ...], member: int, copy: int) -> Any:
     """Return the task that keeps a tile where a copy is to be; the block itself if it is an array of this process."""
+    number = at.sharding.number(tile)
     ref = at.refs[number]
     if not (type(ref) is Leaf or (type(ref) is tuple and is_key(ref))):
         return ref
-    nbytes, box = at.nbytes(number), at.box(list(at.sharding.tiles())[number])
+    nbytes, box = at.nbytes(number), at.box(tile)
     low.messages.carry(ref, at.members[number], member, len(box[0]) if box else 1, nbytes)
     low.count_made(nbytes, member)
     return low.emit("copy", "copy", tasks.kept, (ref,), member, copy)

@@ -172,7 +172,7 @@ class Lowering:
         """Let a new version begin as the old one; tiles that it does not touch stay shared unless the old one ends."""
         at.refs = list(below.refs)
         if not below.on_client:
-            at.members = below.members
+            at.members = list(below.members)
         at.shared = set(below.shared) if inplace else set(range(len(at.refs)))
         at.shared -= touched
         for (number, _), copy in at.copies.items():

@@ -143,9 +143,12 @@ def test_each_owner_is_sent_what_it_lacks_once(cluster4: Any, come: str) -> None
     z, received = moved(lambda: (x[:2] + 1).reshard(EVERYWHERE))  # of one member: a broadcast
     assert received == dict.fromkeys((1, 2, 3), A.nbytes // 4)
     np.testing.assert_array_equal(np.asarray(z), A[:2] + 1)
-    z, received = moved(lambda: dx.concat((y, z)).reshard(EVERYWHERE))  # what is written is made at one member
-    assert received == dict.fromkeys((1, 2, 3), z.nbytes)
+    z, received = moved(lambda: dx.concat((y, z)).reshard(EVERYWHERE))
+    assert received == {}
     np.testing.assert_array_equal(np.asarray(z), np.concatenate([A, A[:2] + 1]))
+    z, received = moved(lambda: dx.pad(y, 1).reshard(EVERYWHERE))
+    assert received == {}
+    np.testing.assert_array_equal(np.asarray(z), np.pad(A, 1))
 
 
 def test_a_written_array_has_copies_of_what_is_new(cluster4: Any, come: str) -> None:
@@ -157,7 +160,14 @@ def test_a_written_array_has_copies_of_what_is_new(cluster4: Any, come: str) -> 
     x[np.array([7])] = there(B)[:1]
     expected = A.copy()
     expected[2:5], expected[7] = 7, B[0]
-    x.persist()
+    _, received = moved(lambda: x)
+    assert received == {}
+    for block in on_workers(cluster4, x).values():
+        np.testing.assert_array_equal(block, expected)
+    x[1] = there(B, ROWS)[6]  # of one member: each other is sent the row
+    expected[1] = B[6]
+    _, received = moved(lambda: x)
+    assert received == dict.fromkeys((0, 1, 2), B[6].nbytes)
     for block in on_workers(cluster4, x).values():
         np.testing.assert_array_equal(block, expected)
     y, received = moved(lambda: (x * 2).reshard(EVERYWHERE))
