@@ -57,7 +57,7 @@ class Lowering:
         self.wanted: set[int] = set()
         self.template = Template()
         self.out = self.template.lowered
-        self.out.counts.update(tile=0, project=0, piece=0, combine=0, copy=0)
+        self.out.counts.update(tile=0, project=0, piece=0, combine=0)
         self.located: dict[int, Located] = {}
         self.several: dict[int, list[Located]] = {}
         #: Bytes on a member from which on what passes through it comes in turns.
@@ -94,7 +94,7 @@ class Lowering:
             key = (*key, len(recipes))
         recipes[key] = Recipe(kind, function, tuple(args), tuple(waits))
         self.out.members[key] = member
-        self.out.counts[kind] += 1
+        self.out.counts[kind] = self.out.counts.get(kind, 0) + 1
         if self.inplace:
             for ref in args:
                 if type(ref) is ClientBox:  # a part of the one block of host data
