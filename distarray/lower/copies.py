@@ -156,4 +156,4 @@ def _sent(low: Lowering, at: Located, tile: tuple[int, ...], member: int, copy: 
     nbytes, box = at.nbytes(number), at.box(tile)
     low.messages.carry(ref, at.members[number], member, len(box[0]) if box else 1, nbytes)
     low.count_made(nbytes, member)
-    return low.emit("copy", "copy", tasks.kept, (ref,), member, copy)
+    return low.emit("copy", "copy", tasks.kept, (low.env.device, member, ref), member, copy)

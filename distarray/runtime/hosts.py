@@ -187,7 +187,7 @@ def _copied(keys: Sequence[Key], cut: Sharding, node: Expr, env: Environment) ->
     tasks, members, nbytes = {}, {}, {}
     for (number, member), block in found.copies.items():
         key = (*keys[number][:2], block)
-        tasks[key] = Task(key, kept, TaskRef(keys[number]))
+        tasks[key] = Task(key, kept, env.device, member, TaskRef(keys[number]))
         members[key], nbytes[key] = member, sizes[block] * node.dtype.itemsize
     return list(executor_for(env).submit(tasks, members, list(tasks), nbytes).values()) if tasks else []
 
