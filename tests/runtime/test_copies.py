@@ -210,6 +210,7 @@ def test_copies_of_a_lost_worker_are_made_again(mortal_cluster: Any, tmp_path: P
     x = dx.asarray(A, team=team, sharding=WHOLE)
     y = dx.asarray(B, team=team, sharding=ROWS)
     z = ((x * 2).reshard(cut) + y.reshard(cut)).reshard(cut).persist()
+    dx.wait(z)
     with dx.config.set(errors="deferred"):
         held = dx.map_blocks(lambda block: waits_for(path, block), y, dtype=y.dtype)
     w = (held.reshard(cut) + z).reshard(cut).persist()
