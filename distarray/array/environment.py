@@ -187,9 +187,21 @@ hooks.new_arrays_environment = lambda device: environment("current", device)
 
 
 def parse_pin(
-    sharding: ShardingLike, layout: LayoutLike | None, shape: Shape, dtype: DType, env: Environment
+    sharding: ShardingLike,
+    layout: LayoutLike | None,
+    shape: Shape,
+    dtype: DType,
+    env: Environment,
+    *,
+    has_copies: bool = False,
 ) -> Sharding | None:
     """Return the sharding that ``sharding=`` and ``layout=`` of a creator ask for; None leaves it to the planner.
+
+    Parameters
+    ----------
+    has_copies
+        Whether members of a cluster that a tuple does not tell apart each have a copy. What a text or a type says of
+        copies is said there.
 
     Raises
     ------
@@ -206,7 +218,9 @@ def parse_pin(
     if sharding is None:
         # A layout is part of a type that says the cut too: the one that host arrays get.
         sharding = _default_cut(shape, env.team)
-    return parse_sharding(sharding, shape, env.team.mesh, dtype, layout)
+    pin = parse_sharding(sharding, shape, env.team.mesh, dtype, layout)
+    is_open = has_copies and not isinstance(sharding, str | Sharding)
+    return pin.with_copies(env.is_cluster and (pin.is_copied or is_open))  # members that are threads share memory
 
 
 def _skewed(shape: Shape, parts: int, env: Environment) -> Sharding | None:

@@ -110,7 +110,8 @@ class Movable(Handle):
         Parameters
         ----------
         sharding
-            The cut, in any form that ``sharding=`` takes. None: the array itself.
+            The cut, in any form that ``sharding=`` takes. None: the array itself. Of replicas one is kept, unless the
+            type says ``copied``, as that of `Sharding.with_copies` does.
         mode
             ``auto``: the fastest by the rates of the cluster; in one process, where messages cost nothing, one
             exchange. ``paper``: the cheapest sequence of collectives of Rink et al. 2021. ``fused``: with several

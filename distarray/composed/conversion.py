@@ -67,6 +67,8 @@ def asarray(
         Cast to this one.
     device, team, sharding, layout
         Where the array is to live. A DistArray that lives elsewhere is refused: ``to_team`` and ``to_device`` move.
+        On a cluster host data come once to all members that `sharding` names for a part: along mesh axes that it does
+        not name each of them has a copy, which it reads without a message.
     copy
         None: host data are read at the call, so later changes by their owner do not show; but a contiguous memory map
         of a file is read by the tasks, each its part, and the file must not change before. False: not copied; the
@@ -104,7 +106,8 @@ def asarray(
     elif copy is not False and (node := lazily_read(obj, env)) is not None:
         return _again(DistArray._on(node), dtype, None, None, env.team, sharding, layout)
     host = _host(obj, dtype, copy)
-    return from_host(host, env, parse_pin(sharding, layout, host.shape, host.dtype, env), is_ours=copy is not False)
+    pin = parse_pin(sharding, layout, host.shape, host.dtype, env, has_copies=sharding is not None)
+    return from_host(host, env, pin, is_ours=copy is not False)
 
 
 def _again(
@@ -215,7 +218,7 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
     if pin is not None and forced_parts.get() is not None:
         # Small host arrays would be computed as one block, whatever their pin.
         blocks = [np.array(host[pin.tile_slices(host.shape, tile)]) for tile in pin.tiles()]
-        node.memo = Stored(pin, blocks, exported=False)
+        node.memo = Stored(pin.with_copies(False), blocks, exported=False)
     return DistArray._on(node)
 
 

@@ -31,8 +31,9 @@ def crossing(source: Expr, env: Environment, pin: Sharding | None = None) -> Exp
     Parameters
     ----------
     pin
-        How it is to lie there; None keeps the cut as far as the teams have the same shape.
+        How it is to lie there, in one copy; None keeps the cut as far as the teams have the same shape.
     """
+    pin = None if pin is None else pin.with_copies(False)
     node = Expr(CROSSING, (source,), source.shape, source.dtype, env, pin=pin, origin=user_frame())
     note_pending(node)
     return node

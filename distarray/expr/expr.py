@@ -106,7 +106,7 @@ class BlockName:
 
 @dataclass(slots=True, eq=False)
 class Stored:
-    """The memo of an evaluated node: its blocks in row-major tile order.
+    """The memo of an evaluated node: its blocks in row-major tile order, and then copies of them (`sharding.dealing`).
 
     Parameters
     ----------

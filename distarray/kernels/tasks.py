@@ -349,6 +349,13 @@ def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     return in_parts(stage.parts, blocks, kernel)
 
 
+def kept(device: str, member: int, block: Array) -> Array:
+    """Return a block that another member has made, to be kept here too."""
+    backend = backend_for(device, member)
+    with backend.current():
+        return backend.adopt(block)
+
+
 def together(*blocks: Array) -> tuple[Array, ...]:
     """Return blocks as the results of one task."""
     return blocks

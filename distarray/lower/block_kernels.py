@@ -46,7 +46,7 @@ def second_pass(low: Lowering, draft: Draft, *, run: Callable[..., Any], finish:
     i, loops = draft.stage.nodes[0], draft.loops
     results = low.several.get(i) or [low.located[i]]
     for at in results:
-        at.refs = [None] * at.sharding.n_tiles
+        at.refs = [None] * len(at.members)
     parts = parting(low, draft) if run in (tasks.run_block, tasks.run_contract) else None
     spec = low.share(replace(_kernel_spec(low, draft, finish), parts=parts))
     partials: Partials = {}
@@ -64,7 +64,7 @@ def second_pass(low: Lowering, draft: Draft, *, run: Callable[..., Any], finish:
             continue
         keys = low.results(key, len(results), tile.member, tile.number)
         for at, index, box, k in zip(results, indices, boxes, keys, strict=True):
-            at.refs[at.sharding.number(index)] = k
+            at.note(at.sharding.number(index), tile.member, k, is_again=tile.is_again)
             low.allocated(box, at.dtype, tile.member)
     if spec.finishes and not alone:
         combining.combine(low, i, spec.finishes[0], partials)

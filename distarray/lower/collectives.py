@@ -37,7 +37,12 @@ def is_move(low: Lowering, stage: Stage) -> bool:
     if not redistributes(stage, low.graph.nodes):
         return False
     at = low.located.get(low.source(stage.reads[0].node, stage))
-    return at is not None and not at.on_client and at.create is None
+    if at is None or at.on_client or at.create is not None:
+        return False
+    # Where there are copies each member reads what is near, and nothing is planned; unless memory is to be kept to.
+    has_copies = at.copies or low.located[stage.stores[0][1]].copies
+    _, memory, ranks = wishes(stage, low.graph.nodes)
+    return not has_copies or memory is not None or ranks is not None
 
 
 def first_pass(low: Lowering, draft: Draft) -> None:

@@ -75,7 +75,7 @@ def _needs(low: Lowering, draft: Draft, tiles: list[Tile]) -> dict[int, Need]:
             if not at.members:
                 continue
             for index, source, _ in r.lens.fragments(r.box(tile.box), at.boundaries):
-                member = at.members[at.sharding.number(index)]
+                member = at.members[at.near(at.sharding.number(index), tile.member)]
                 if member != tile.member and (r.node, index, source) not in seen:
                     seen.add((r.node, index, source))
                     counts[member]["sent"] += size(source) * at.dtype.itemsize

@@ -18,6 +18,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
 from distarray.kernels.specs import StageSpec, TileSpec
+from distarray.lower.copies import again, begin_version, makers, writers
 from distarray.lower.parting import parting
 from distarray.lower.records import Draft, Source, Tile
 from distarray.lower.route import Arguments
@@ -44,22 +45,29 @@ def _source_boxes(low: Lowering, r: Reading, view: Box) -> list[Box]:
 
 def first_pass_of_reads(low: Lowering, draft: Draft) -> None:
     """Say what every tile reads at positions."""
+    for number, (index, box) in enumerate(_boxes(draft.sharding, draft.loops.extents)):
+        tile = Tile(index, number, box, draft.sharding.member(index), [])
+        reads = [(low.source(r.node), r.lens, r.box(box)) for r in draft.readings]
+        for made in (tile, *[again(draft, tile, member, []) for member in makers(low, draft, index, reads)]):
+            draft.tiles.append(made)
+            draft.sources.append(_sources_of_reads(low, draft, made) if all(box) else [])
+
+
+def _sources_of_reads(low: Lowering, draft: Draft, tile: Tile) -> list[Source]:
+    """Return whom a tile asks: where it reads of several tiles, each of them where it lies."""
     x, *index = draft.readings
-    for number, (tile, box) in enumerate(_boxes(draft.sharding, draft.loops.extents)):
-        member = draft.sharding.member(tile)
-        sources: list[Source] = []
-        if all(box):
-            at = low.located[low.source(x.node)]
-            views = _source_boxes(low, x, x.box(box))
-            for view in views:
-                where = member
-                if len(views) > 1 and at.members:
-                    where = at.members[at.sharding.number(x.lens.fragments(view, at.boundaries)[0][0])]
-                wants = [low.routes.want(low.source(x.node), x.lens, view, where)]
-                wants += [low.routes.want(low.source(r.node), r.lens, r.box(box), where) for r in index]
-                sources.append(Source(where, view, wants))
-        draft.tiles.append(Tile(tile, number, box, member, []))
-        draft.sources.append(sources)
+    at = low.located[low.source(x.node)]
+    views = _source_boxes(low, x, x.box(tile.box))
+    sources = []
+    for view in views:
+        where = tile.member
+        if len(views) > 1 and at.members:
+            first = x.lens.fragments(view, at.boundaries)[0][0]
+            where = at.members[at.near(at.sharding.number(first), tile.member)]
+        wants = [low.routes.want(low.source(x.node), x.lens, view, where)]
+        wants += [low.routes.want(low.source(r.node), r.lens, r.box(tile.box), where) for r in index]
+        sources.append(Source(where, view, wants))
+    return sources
 
 
 def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
@@ -95,15 +103,15 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
                 )
             parts.append((key, where))
         if len(sources) == 1:
-            at.refs[tile.number] = parts[0][0]
+            at.note(at.sharding.number(tile.index), tile.member, parts[0][0], is_again=tile.is_again)
             continue
         rows = shape[0] if shape else 1
         for ref, where in parts:
             low.messages.carry(ref, where, tile.member, rows, prod(shape) * node.dtype.itemsize // len(parts))
         record = TileSpec(tile.member, shape)
-        at.refs[tile.number] = low.emit(
-            "tile", "take", tasks.take_join, (spec, record, *[k for k, _ in parts]), tile.member, tile.number
-        )
+        given = (spec, record, *[k for k, _ in parts])
+        key = low.emit("tile", "take", tasks.take_join, given, tile.member, tile.number)
+        at.note(at.sharding.number(tile.index), tile.member, key, is_again=tile.is_again)
 
 
 def _by_member(sources: Sequence[Source]) -> Iterator[tuple[int, list[Source]]]:
@@ -171,27 +179,34 @@ def first_pass_of_writes(low: Lowering, draft: Draft) -> None:
                 cuts[axis] = [range(p, q) for p, q in pairwise(points)]
     chunks = [c for c in product(*cuts) if all(c)]
     rest = [a for a in range(len(below.shape)) if a not in axes]
-    loop_of = {a: (k if k < at else k + n_index) for k, a in enumerate(rest)}
+    axis_of = {(k if k < at else k + n_index): a for k, a in enumerate(rest)}
     draft.extra = []
-    for number, tile in enumerate(below.sharding.tiles()):
-        frame = below.box(tile)
-        member = below.members[number] if below.members else 0
-        sources: list[Source] = []
-        for chunk in chunks:
-            box = list(chunk)
-            for a, loop in loop_of.items():
-                box[loop] = intersect(chunk[loop], frame[a])
-            if not all(box) or not all(frame):
-                continue
+    begin_version(low, draft)
+
+    def sources(boxes: Sequence[Box], member: int) -> list[Source]:
+        """Return whom a tile of a member asks: where there are several tiles of values, each where it lies."""
+        found = []
+        for box in boxes:
             where = member
             if len(chunks) > 1:
-                where = source.members[
-                    source.sharding.number(value.lens.fragments(tuple(box), source.boundaries)[0][0])
-                ]
-            wants = [low.routes.want(low.source(r.node), r.lens, tuple(box), where) for r in readings]
-            sources.append(Source(where, tuple(box), wants))
-        draft.extra.append((number, frame, member))
-        draft.sources.append(sources)
+                first = value.lens.fragments(box, source.boundaries)[0][0]
+                where = source.members[source.near(source.sharding.number(first), member)]
+            wants = [low.routes.want(low.source(r.node), r.lens, box, where) for r in readings]
+            found.append(Source(where, box, wants))
+        return found
+
+    for number, tile in enumerate(below.sharding.tiles()):
+        frame = below.box(tile)
+        inside = [
+            tuple([intersect(r, frame[axis_of[loop]]) if loop in axis_of else r for loop, r in enumerate(chunk)])
+            for chunk in chunks
+        ]
+        boxes = [box for box in inside if all(box) and all(frame)]
+        reads = [(low.source(r.node), r.lens, box) for box in boxes for r in readings]
+        members = [below.members[number] if below.members else 0]
+        for member in members + (writers(low, draft, tile, reads) if boxes else []):
+            draft.extra.append((number, frame, member, member not in members))
+            draft.sources.append(sources(boxes, member))
     draft.readings = readings
 
 
@@ -203,11 +218,11 @@ def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
     below = low.located[draft.base]
     at = low.located[i]
     tiles = [(*tile, sources) for tile, sources in zip(draft.extra, draft.sources, strict=True)]
-    low.inherit(at, below, {number for number, _, _, sources in tiles if sources}, draft.inplace)
+    low.inherit(at, below, {number for number, _, _, _, sources in tiles if sources}, draft.inplace)
     spec = low.share(StageSpec(None, (), (node.dtype,), device=low.env.device, name="take_put", params=node.params))
     # All parts first: they may read the base, which may then be written in place.
     parts_of: list[list[Any]] = []
-    for number, frame, member, sources in tiles:
+    for number, frame, member, _, sources in tiles:
         parts: list[Any] = []
         for where, several in _by_member(sources):
             shape = (sum([size(source.box) for source in several]),)
@@ -218,15 +233,14 @@ def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
             low.messages.carry(key, where, member, rows, shape[0] * node.dtype.itemsize)
             parts.append(key)
         parts_of.append(parts)
-    for (number, frame, member, sources), parts in zip(tiles, parts_of, strict=True):
+    for (number, frame, member, is_again, sources), parts in zip(tiles, parts_of, strict=True):
         if not sources:
             continue
         inplace = draft.inplace and number not in below.shared
         if not inplace:
             low.allocated(frame, node.dtype, member)
-        key = low.emit(
-            "tile", "take_put", tasks.put_join, (spec, member, inplace, below.refs[number], *parts), member, number
-        )
+        given = (spec, member, inplace, below.refs[below.near(number, member)], *parts)
+        key = low.emit("tile", "take_put", tasks.put_join, given, member, number)
         if inplace:
             low.wait_for_readers(key, below, number)
-        at.refs[number] = key
+        at.note(number, member, key, is_again=is_again)

@@ -74,7 +74,7 @@ def first_pass(low: Lowering, drafts: Sequence[Draft], numbers: Sequence[int]) -
     for i in made:
         at = low.located[i]
         found = tiles_of_members(at.sharding, at.shape)
-        if found is None or at.on_client:
+        if found is None or at.on_client or at.copies:
             return False
         tiles[i] = found
     if len({frozenset(of) for of in tiles.values()}) > 1:

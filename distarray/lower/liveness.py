@@ -34,6 +34,8 @@ from distarray.lower.credits import Sizes
 from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
+from distarray.sharding.dealing import dealt, n_elements
+from distarray.sharding.sharding import Sharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,11 @@ class Standing(NamedTuple):
     serving: Mapping[int, int] = MappingProxyType({})
     uncopied: int = 0
 
-    def copied_to(self, member: int, nbytes: int) -> int | None:
-        """Return the member that gets a copy of a block of host data that is sent to another; None if none does."""
-        return self.spares.get(member) if nbytes > self.uncopied else None
+    def copied_to(self, member: int, nbytes: int, sharding: Sharding, number: int) -> int | None:
+        """Return the member that gets a copy of a block of host data that is sent to another; None if none does: of
+        small blocks, and those that are copies of tiles.
+        """
+        return self.spares.get(member) if nbytes > self.uncopied and number < sharding.n_tiles else None
 
 
 def _largest_before(values: Iterable[int], n: int) -> list[tuple[int, ...]]:
@@ -175,13 +179,14 @@ class _Simulation:
             if memo is None or memo.on_client or isinstance(node.dtype, tuple):
                 continue
             coming: Counter[int] = Counter()
-            for tile, ref in zip(memo.sharding.tiles(), memo.handles, strict=True):
-                member = at.get(memo.sharding.member(tile), memo.sharding.member(tile))
-                block = _array(memo.sharding.shard_shape(node.shape, tile), node.dtype)
+            sizes, places = n_elements(memo.sharding, node.shape), dealt(memo.sharding).places
+            for n, (home, _), ref in zip(sizes, places, memo.handles, strict=True):
+                member = at.get(home, home)
+                block = _array((n,), node.dtype)
                 self._stored[_name(getattr(ref, "key", ref))] = member, block
                 if is_cluster and type(ref) is tuple:  # host data that are to be sent first
                     coming[member] += block.nbytes
-                    if (spare := standing.copied_to(member, block.nbytes)) is not None:
+                    if (spare := standing.copied_to(member, block.nbytes, memo.sharding, ref[2])) is not None:
                         coming[spare] += block.nbytes
                 elif is_cluster and isinstance(ref, tuple):  # tasks of others make it when it is read
                     beside[member] += block.nbytes

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from distarray.expr.lens import Affine
 from distarray.lower import filling
+from distarray.lower.copies import again, begin_version, makers, writers
 from distarray.lower.records import Draft, Tile
 from distarray.lower.state import Lowering
 from distarray.sharding.boxes import Box, tile_box
@@ -16,6 +17,8 @@ from distarray.sharding.sharding import Sharding
 def loop_tiles(low: Lowering, draft: Draft) -> None:
     """Say what every tile reads, and which tile of the base it writes."""
     bounds = draft.sharding.boundaries(draft.loops.extents)
+    if draft.base >= 0:
+        begin_version(low, draft)
     if filling.is_possible(low, draft) and (filled := filling.parts(low, draft)):
         draft.tiles += filled
         return
@@ -43,6 +46,26 @@ def loop_tiles(low: Lowering, draft: Draft) -> None:
             for r in (draft.readings if draft.moves is None else ())
         ]
         draft.tiles.append(Tile(index, number, box, member, wants))
+    if (draft.copied or draft.base >= 0) and draft.moves is None:
+        draft.tiles += _again(low, draft)
+
+
+def _again(low: Lowering, draft: Draft) -> list[Tile]:
+    """Return the tiles that several members make, as they are made again."""
+    n_before = Counter([tile.member for tile in draft.tiles])
+    found = []
+    for t, tile in enumerate(draft.tiles):
+        reads = [(low.source(r.node, draft.stage), r.lens, r.box(tile.box)) for r in draft.readings]
+        if draft.base >= 0:
+            members = writers(low, draft, draft.base_tiles[t][0], reads)
+            draft.base_tiles += [draft.base_tiles[t]] * len(members)
+        else:
+            members = makers(low, draft, tile.index, reads)
+        for member in members:
+            wants = [low.routes.want(*read, member, turn=n_before[member]) for read in reads]
+            found.append(again(draft, tile, member, wants))
+            n_before[member] += 1
+    return found
 
 
 def _base_tile(low: Lowering, draft: Draft, box: Box) -> tuple[tuple[int, ...], int] | None:

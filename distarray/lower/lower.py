@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from distarray.expr.expr import Environment
 from distarray.kernels import tasks
-from distarray.lower import block_kernels, collectives, gather, halo_tasks, programs, reshapes
+from distarray.lower import block_kernels, collectives, copies, gather, halo_tasks, programs, reshapes
 from distarray.lower.fuse import fuse
 from distarray.lower.loop_tiles import loop_tiles
 from distarray.lower.messages import Key
@@ -30,6 +30,7 @@ from distarray.planner.graph import Graph
 from distarray.planner.loops import Loops, base_reading, reading, stage_loops
 from distarray.planner.plan import Plan, Stage, StageKind
 from distarray.planner.shardings import resolve_cut, result_shardings
+from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
 
 
@@ -155,6 +156,7 @@ def _template(
 ) -> Template:
     low = Lowering(plan, graph, env, site, inplace, held)
     low.locate_sources()
+    low.wanted = copies.wanted(plan, graph)
     drafts = low.out.drafts
     for steps in _chains(plan.stages):
         begun = []
@@ -170,6 +172,7 @@ def _template(
     for step, draft in enumerate(drafts):
         low.begin(step)
         _family(draft).second_pass(low, draft)
+        copies.complete(low, draft)
     _finish(low)
     # Messages call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
     del low.routes, low.messages
@@ -198,7 +201,7 @@ def _finish(low: Lowering) -> None:
     """Note what the tasks make, and what they cost."""
     for i in low.plan.outputs:
         at = low.located[i]
-        low.out.outputs[i] = (at.sharding, at.refs)
+        low.out.outputs[i] = at.sharding, at.refs[: len(dealt(at.sharding).places)]
     low.out.transfers = low.messages.transfers
     low.out.packed_bytes = low.messages.packed_bytes
     for draft in low.out.drafts:
@@ -247,17 +250,19 @@ def _place_results(low: Lowering, draft: Draft) -> None:
     if stage.written >= 0:
         draft.base = low.graph.base(stage.written)
         lies[draft.base] = low.located[draft.base].sharding
-    for i, types in result_shardings(stage, draft.sharding, draft.loops, low.graph, lies, low.mesh).items():
+    found = result_shardings(stage, draft.sharding, draft.loops, low.graph, lies, low.mesh)
+    for i, types in found.items():
         node = nodes[i]
         if isinstance(node.dtype, tuple):
             shapes: Any = node.shape  # one for each result
             low.several[i] = [
-                Located(sharding, shape, dtype, [None] * sharding.n_tiles)
+                Located(sharding, shape, dtype, [None] * len(dealt(sharding).places))
                 for sharding, shape, dtype in zip(types, shapes, node.dtype, strict=True)
             ]
             low.located[i] = low.several[i][0]
         else:
             low.locate(i, types[0])
+    draft.copied = copies.copied_results(low, stage, draft.loops, found)
 
 
 def _draft_item(low: Lowering, stage: Stage) -> Draft:

@@ -140,12 +140,13 @@ def _lower_program_tile(
             low.wait_for_readers(key, low.located[low.inplace[i]], tile.number)
         else:
             low.allocated(tile.whole, nodes[i].dtype, tile.member)
-        low.located[i].refs[tile.number] = next(keys)
+        at = low.located[i]
+        at.note(at.sharding.number(tile.index), tile.member, next(keys), is_again=tile.is_again)
     for c, is_alone, found in zip(stage.combines, alone, partials, strict=True):
         index = combining.combined_index(low, c, tile.index)
         if is_alone:
             at = low.located[c.node]
-            at.refs[at.sharding.number(index)] = next(keys)
+            at.note(at.sharding.number(index), tile.member, next(keys), is_again=tile.is_again)
         else:
             found.setdefault(index, []).append((next(keys), tile.member))
     if stage.write is not None and write is not None:
@@ -153,7 +154,7 @@ def _lower_program_tile(
         if not write[2]:
             below = low.located[draft.base]
             low.allocated(below.box(base_tile), below.dtype, tile.member)
-        low.located[stage.written].refs[number] = next(keys)
+        low.located[stage.written].note(number, tile.member, next(keys), is_again=tile.is_again)
 
 
 def _is_made(low: Lowering, draft: Draft, tile: Tile, args: Arguments, reuse: tuple[int, ...]) -> bool:
@@ -311,7 +312,7 @@ def _write(
     below = low.located[draft.base]
     base_tile, number = draft.base_tiles[t]
     frame = below.box(base_tile)
-    arg = args.ref(below.refs[number])
+    arg = args.ref(below.refs[below.near(number, tile.member)])
     here = lens.restricted(tile.box, frame)
     # Elements are counted, since no two of the view are one of the base: a diagonal reaches from end to end of a
     # tile along every axis, and leaves most of it as it is.

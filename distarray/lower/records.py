@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from distarray.lower.footprint import Moves
-from distarray.lower.route import Want
+from distarray.lower.route import Located, Want
 from distarray.planner.loops import Loops, Reading
 from distarray.planner.plan import Stage
 from distarray.sharding.boxes import Box
@@ -24,6 +24,8 @@ class Tile:
         The box of the tile.
     turn, n_turns
         Which part of it, of how many.
+    is_again
+        Whether another member makes the tile too: then this one is for copies of results (`copies`).
     """
 
     index: tuple[int, ...]
@@ -34,6 +36,7 @@ class Tile:
     whole: Box = ()
     turn: int = 0
     n_turns: int = 1
+    is_again: bool = False
 
     def __post_init__(self) -> None:
         self.whole = self.whole or self.box
@@ -62,6 +65,24 @@ class Source(NamedTuple):
     wants: list[Want]
 
 
+class Copied(NamedTuple):
+    """A Copied is a result of a stage of which several members have a copy, or make one for what they make of it.
+
+    Parameters
+    ----------
+    at
+        Where it is.
+    axes
+        Of each of its axes the loop, None where that is reduced; None for all where no tile of the loops is one of it.
+    owners
+        By number of a tile the members beside its own that are to have it, or may.
+    """
+
+    at: Located
+    axes: tuple[int | None, ...] | None
+    owners: Mapping[int, tuple[int, ...]]
+
+
 @dataclass(slots=True)
 class Draft:
     """A Draft is a stage between the two passes of lowering: its tiles, and what each of them reads.
@@ -70,6 +91,8 @@ class Draft:
     ----------
     sources
         By tile, where each tile is made of what several members have; else empty, and the tiles say what they read.
+    copied
+        Results that several members are to have.
     """
 
     stage: Stage
@@ -85,6 +108,7 @@ class Draft:
     is_move: bool = False
     grown: Any = None  # of a chain of halo stages: what `halo_tasks` keeps for all of them
     moves: Moves | None = None  # where it is one
+    copied: list[Copied] = field(default_factory=list)
 
     def wants_of_tasks(self) -> Iterator[Sequence[Want]]:
         """Yield what each task reads."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
-from distarray.expr.lens import reshape_groups
+from distarray.expr.lens import Affine, reshape_groups
 from distarray.kernels import tasks
 from distarray.kernels.specs import Region, StageSpec, TileSpec
+from distarray.lower.copies import again, makers
 from distarray.lower.records import Draft, Tile
-from distarray.lower.route import Arguments, Want
+from distarray.lower.route import Arguments
 from distarray.lower.state import Lowering
 from distarray.sharding.boxes import Box, tile_box
 
@@ -24,8 +25,7 @@ def first_pass(low: Lowering, draft: Draft) -> None:
     runs_of_tile = []
     for number, index in enumerate(draft.sharding.tiles()):
         box = tile_box(bounds, index)
-        member = draft.sharding.member(index)
-        wants: list[Want] = []
+        reads: list[tuple[int, Affine, Box]] = []
         places: list[tuple[tuple[slice, ...], tuple[int, ...]]] = []
         extents: list[int] = []
         per_group: list[list[tuple[slice, Box]]] = []
@@ -49,11 +49,15 @@ def first_pass(low: Lowering, draft: Draft) -> None:
             for (source_axes, _), (_, b) in zip(groups, chosen, strict=True):
                 for a, s in zip(source_axes, b, strict=True):
                     source[a] = s
-            wants.append(low.routes.want(low.source(r.node), r.lens, tuple(source), member))
+            reads.append((low.source(r.node), r.lens, tuple(source)))
             place = tuple([c[0] for c in chosen])
             places.append((place, tuple([s.stop - s.start for s in place])))
-        runs_of_tile.append((tuple(extents), places))
-        draft.tiles.append(Tile(index, number, box, member, wants))
+        member = draft.sharding.member(index)
+        tile = Tile(index, number, box, member, [low.routes.want(*read, member) for read in reads])
+        others = makers(low, draft, index, reads)
+        tiles = [tile, *[again(draft, tile, m, [low.routes.want(*read, m) for read in reads]) for m in others]]
+        draft.tiles += tiles
+        runs_of_tile += [(tuple(extents), places)] * len(tiles)
     draft.extra = runs_of_tile
 
 
@@ -77,7 +81,7 @@ def second_pass(low: Lowering, draft: Draft) -> None:
         )
         key = low.emit("tile", "reshape", tasks.run_reshape, (spec, record, *args.given), tile.member, tile.number)
         low.allocated(tile.box, node.dtype, tile.member)
-        at.refs[tile.number] = key
+        at.note(at.sharding.number(tile.index), tile.member, key, is_again=tile.is_again)
 
 
 def _runs(lo: int, hi: int, shape: tuple[int, ...]) -> list[tuple[int, int, Box]]:

@@ -26,7 +26,7 @@ from distarray.kernels.specs import Generate, Part
 from distarray.lower.messages import Key, Messages, in_packs, key_of
 from distarray.lower.recipes import ClientBox
 from distarray.sharding.boxes import Box, contains, intersect_boxes, relative, size, tile_box, union
-from distarray.sharding.dealing import dealt
+from distarray.sharding.dealing import dealt, n_elements
 from distarray.sharding.sharding import Sharding
 
 
@@ -39,7 +39,11 @@ class Located:
     sharding, shape, dtype
         Its type.
     refs
-        Per tile, row-major: a key, or the array itself.
+        Per block, those of the tiles first (`dealt`): a key, or the array itself.
+    members
+        Per block, who has it.
+    copies
+        By number of a tile and another member than its own the block that is its copy there.
     on_client
         Whether the one block is an array of this process: it travels with the tasks that read it.
     create
@@ -61,11 +65,44 @@ class Located:
     members: list[int] = field(default_factory=list)
     shared: set[int] = field(default_factory=set)
     frames: dict[int, Box] = field(default_factory=dict)
+    copies: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.boundaries = self.sharding.boundaries(self.shape)
         if not self.on_client and self.create is None:
-            self.members = [member for member, _ in dealt(self.sharding).places]
+            found = dealt(self.sharding)
+            self.members, self.copies = [member for member, _ in found.places], dict(found.copies)
+
+    def near(self, number: int, member: int) -> int:
+        """Return the block of a tile that a member reads: its own copy if it has one, else the tile where it lies."""
+        return self.copies.get((number, member), number)
+
+    def add_copy(self, number: int, member: int) -> None:
+        """Note that a member makes a tile for itself, beside the one whose tile it is."""
+        self.copies[number, member] = len(self.refs)
+        self.refs.append(None)
+        self.members.append(member)
+
+    def note(self, number: int, member: int, ref: Any, *, is_again: bool) -> None:
+        """Note what a member has made of a tile; where it has made it again, that is its copy, if it is to have one."""
+        block = self.copies.get((number, member), -1 if is_again else number)
+        if block >= 0:
+            self.refs[block] = ref
+
+    def nbytes(self, number: int) -> int:
+        """Return the bytes of a block."""
+        return n_elements(self.sharding, self.shape)[number] * self.dtype.itemsize
+
+    def far(self, lens: Affine, box: Box, member: int) -> int:
+        """Return the bytes that a member would be sent if it read a box of a view."""
+        if self.on_client or self.create is not None:
+            return 0
+        found = [
+            size(source)
+            for tile, source, _ in lens.fragments(box, self.boundaries)
+            if self.members[self.near(self.sharding.number(tile), member)] != member
+        ]
+        return sum(found) * self.dtype.itemsize
 
     def box(self, tile: Sequence[int]) -> Box:
         """Return the elements of the block of a tile."""
@@ -202,7 +239,7 @@ class Routes:
         fragments = []
         copied = set()
         for tile, source, view in lens.fragments(box, at.boundaries):
-            number = at.sharding.number(tile)
+            number = at.near(at.sharding.number(tile), member)
             fragments.append((tile, number, source, view))
             if at.members[number] != member or (private >= 0 and number != private):
                 wanted = self._wanted.get((node, number, member))

@@ -25,6 +25,7 @@ from distarray.planner.graph import Graph
 from distarray.planner.loops import Reading
 from distarray.planner.plan import Plan, Stage
 from distarray.sharding.boxes import Box, size
+from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
 
 
@@ -52,6 +53,8 @@ class Lowering:
         self.has_overlap = overlap == "always" or (overlap is True and site.is_cluster)
         self.overlap_rates = None if overlap == "always" else site.rates
         self.mesh = env.mesh
+        #: Nodes that members may make for themselves, since they are to have what is made of them: see `copies`.
+        self.wanted: set[int] = set()
         self.template = Template()
         self.out = self.template.lowered
         self.out.counts.update(tile=0, project=0, piece=0, combine=0)
@@ -91,7 +94,7 @@ class Lowering:
             key = (*key, len(recipes))
         recipes[key] = Recipe(kind, function, tuple(args), tuple(waits))
         self.out.members[key] = member
-        self.out.counts[kind] += 1
+        self.out.counts[kind] = self.out.counts.get(kind, 0) + 1
         if self.inplace:
             for ref in args:
                 if type(ref) is ClientBox:  # a part of the one block of host data
@@ -163,17 +166,18 @@ class Lowering:
     def locate(self, i: int, sharding: Sharding) -> None:
         """Say how a result is cut; its blocks come in the second pass."""
         node = self.graph.nodes[i]
-        at = Located(sharding, node.shape, node.dtype, [])
-        at.refs = [None] * sharding.n_tiles
-        self.located[i] = at
+        self.located[i] = Located(sharding, node.shape, node.dtype, [None] * len(dealt(sharding).places))
 
     def inherit(self, at: Located, below: Located, touched: set[int], inplace: bool) -> None:
         """Let a new version begin as the old one; tiles that it does not touch stay shared unless the old one ends."""
         at.refs = list(below.refs)
         if not below.on_client:
-            at.members = below.members
+            at.members = list(below.members)
         at.shared = set(below.shared) if inplace else set(range(len(at.refs)))
         at.shared -= touched
+        for (number, _), copy in at.copies.items():
+            if number in touched:
+                at.refs[copy] = None  # of the older version
         if not inplace:
             below.shared |= at.shared  # the old one's blocks are the new one's too
 

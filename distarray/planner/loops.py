@@ -270,7 +270,8 @@ def reading(access: Access, loops: Loops, position: int, nodes: Sequence[Expr], 
     ranges = None
     if loops.windows is not None:
         ranges = tuple([None if r is None else r[1] for r in loops.windows.operands[position]])
-    return Reading(access.node, lens, axes, source.shape, sharding, bounds, ranges)
+    lies = None if sharding is None else sharding.with_copies(False)  # of copies lowering knows: who is near reads them
+    return Reading(access.node, lens, axes, source.shape, lies, bounds, ranges)
 
 
 def base_reading(stage: Stage, graph: Graph, lies: Callable[[int], Sharding | None]) -> Reading | None:

@@ -83,6 +83,7 @@ def redistributed(
     ranks
         See `Wishes`.
     """
+    source, target = source.with_copies(False), target.with_copies(False)  # of copies `lower.copies` knows
     if ranks is not None and source.is_regular and target.is_regular and shape:
         return _across(shape, source, target, itemsize, mode, rates, ranks)
     if source.mesh.size != target.mesh.size or not source.is_regular or not target.is_regular or not shape:

@@ -225,6 +225,7 @@ def _resolved(
     if isinstance(rule, Pinned):
         pin = nodes[rule.node].pin
         assert pin is not None
+        pin = pin.with_copies(False)  # which results have copies is said by `result_shardings`
         if loops.tiling is not None:
             return Sharding(pin.mesh, (pin.axes[0], *[()] * (n - 1)))
         if loops.windows is not None:
@@ -345,8 +346,13 @@ def result_shardings(
     for c in stage.combines:
         found[c.node] = (combined_sharding(sharding, c.axes, keepdims=nodes[c.node].params.keepdims),)
     i, written = stage.nodes[0], stage.written
+    if written < 0 and not stage.family.is_fused:
+        found[i] = _kernel_shardings(sharding, loops)
+    # Where the user said who is to have an array, all of them have it.
+    found = {
+        i: tuple([s.with_copies() for s in types]) if (pin := nodes[i].pin) is not None and pin.is_copied else types
+        for i, types in found.items()
+    }
     if written >= 0:
         found[written] = (lies[graph.base(written)] or Sharding.whole(mesh, nodes[written].ndim),)
-    elif not stage.family.is_fused:
-        found[i] = _kernel_shardings(sharding, loops)
     return found

@@ -21,7 +21,7 @@ class Counters:
     Attributes
     ----------
     tasks
-        Tasks handed to an executor; their sum by class stands in `by_class` (tile, project, piece, combine,
+        Tasks handed to an executor; their sum by class stands in `by_class` (tile, project, piece, combine, copy,
         and call: a function such as a file's writer called with a block).
     kernels
         Runs by operation and part: ``kernels["add", (0, 1)]``.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from distarray.runtime.memory import is_limit_set, memory_limit
 from distarray.runtime.rehome import healed, is_gone, same_cut
 from distarray.runtime.running import kept_nbytes
 from distarray.runtime.small import is_small
+from distarray.sharding.dealing import dealt, n_elements
 from distarray.sharding.sharding import Sharding
 
 
@@ -147,10 +147,10 @@ def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = T
     """See data come to members, and if they are sent from this process copies of them to others."""
     assert node.env.team is not None
     members, standing = node.env.team.members, standing_of(node.env)
-    for tile in cut.tiles():
-        nbytes, rank = prod(cut.shard_shape(node.shape, tile)) * node.dtype.itemsize, cut.member(tile)
+    for number, ((rank, _), n) in enumerate(zip(dealt(cut).places, n_elements(cut, node.shape), strict=True)):
+        nbytes = n * node.dtype.itemsize
         known.coming[members[rank]] += nbytes
-        spare = standing.copied_to(rank, nbytes) if is_copied else None
+        spare = standing.copied_to(rank, nbytes, cut, number) if is_copied else None
         if spare is not None and spare < len(members):
             known.coming[members[spare]] += nbytes
 

@@ -55,7 +55,8 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
     if node.env.is_cluster and not in_event_loop():
         place(node)  # one task would have all of it
     if node.memo is not None:
-        sharding, refs = node.memo.sharding, list(node.memo.blocks)
+        sharding = node.memo.sharding
+        refs = list(node.memo.blocks)[: sharding.n_tiles]
         node.memo.exported = True  # Dask may hand the blocks on
     else:
         with locked():
@@ -72,6 +73,7 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
             if leaf.memo is not None and found.env.is_cluster and not leaf.memo.on_client:
                 graph.update(_read_by_others(leaf.memo.blocks))
         ((sharding, refs),) = lowered.outputs.values()
+        refs = refs[: sharding.n_tiles]
     read = {key for task in graph.values() for key in getattr(task, "dependencies", ())}
     for tile, ref in zip(sharding.tiles(), refs, strict=True):
         key = (name, *tile)
@@ -151,7 +153,7 @@ def for_each_block(
         """Return tasks that make blocks, and those that call the function with them; no block is kept."""
         tasks, members = dict(lowered.tasks), dict(lowered.members)
         ((sharding, refs),) = lowered.outputs.values()
-        for number, (tile, ref) in enumerate(zip(sharding.tiles(), refs, strict=True)):
+        for number, (tile, ref) in enumerate(zip(sharding.tiles(), refs[: sharding.n_tiles], strict=True)):
             key = (f"dx-call-{run}", 0, number)
             member = sharding.member(tile)
             ref = TaskRef(getattr(ref, "key", ref)) if isinstance(ref, tuple) or hasattr(ref, "key") else ref

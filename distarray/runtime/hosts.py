@@ -8,11 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from dask._task_spec import Task, TaskRef
 
 from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.devices import backend_for
+from distarray.kernels.tasks import kept
 from distarray.lower.liveness import Liveness
+from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
 from distarray.planner.cache import PLANS, LRUCache
 from distarray.planner.graph import Graph, canonical
@@ -34,6 +37,7 @@ from distarray.runtime.planning import (
 from distarray.runtime.reading import STAYS_NBYTES
 from distarray.runtime.rehome import keep_host
 from distarray.runtime.wire import EMBED_NBYTES
+from distarray.sharding.dealing import dealt, n_elements
 from distarray.sharding.sharding import Sharding
 
 #: Plans with the cuts of host arrays, by their numbers and the key that the graph would have with the default cuts.
@@ -80,14 +84,14 @@ def as_cut(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> dict[int, Exp
         cut = cuts.get(id(node))
         if cut is not None:
             found[id(node)] = there = Expr(node.op, (), node.shape, node.dtype, node.env, pin=node.pin)
-            there.memo = Stored(cut, [("dx-host", number, t) for t in range(cut.n_tiles)])
+            there.memo = Stored(cut, [("dx-host", number, t) for t in range(len(dealt(cut).places))])
     return found
 
 
 def host_cut(node: Expr, env: Environment) -> Sharding | None:
     """Return how a host array is cut if nothing but the array is known; None where it stays in one piece."""
     if node.pin is not None:
-        return node.pin
+        return node.pin if env.is_cluster else node.pin.with_copies(False)
     if node.ndim == 0 or (env.size == 1 and env.device == "cpu" and not env.is_cluster):
         return None
     if node.nbytes <= limits_of(env).block:
@@ -168,13 +172,24 @@ def _put_one(node: Expr, cut: Sharding) -> None:
                 c.predicted_peak = max(c.predicted_peak, peak)
         at = dict(zip(keys, members, strict=True))
         futures = executor_for(env).put(dict(zip(keys, blocks, strict=True)), at, env.device)
-        stored: list[Any] = [futures[k] for k in keys]
+        stored: list[Any] = [*[futures[k] for k in keys], *_copied(keys, cut, node, env)]
         keep_host(node, array)
     else:
         stored = [backend_for(env.device, m).adopt(b) for b, m in zip(blocks, members, strict=True)]
     node.memo = Stored(cut, stored, exported=memo.exported and not env.is_cluster, shared=frozenset())
     if memo.shared:
         node.memo.share()
+
+
+def _copied(keys: Sequence[Key], cut: Sharding, node: Expr, env: Environment) -> list[Any]:
+    """Return what stands for the copies of blocks that members are sent, from one worker to the other."""
+    found, sizes = dealt(cut), n_elements(cut, node.shape)
+    tasks, members, nbytes = {}, {}, {}
+    for (number, member), block in found.copies.items():
+        key = (*keys[number][:2], block)
+        tasks[key] = Task(key, kept, env.device, member, TaskRef(keys[number]))
+        members[key], nbytes[key] = member, sizes[block] * node.dtype.itemsize
+    return list(executor_for(env).submit(tasks, members, list(tasks), nbytes).values()) if tasks else []
 
 
 def _in_layout(part: np.ndarray[Any, Any], layout: tuple[int, ...]) -> np.ndarray[Any, Any]:

@@ -118,7 +118,7 @@ def _resident(instance: Instance) -> Counter[int]:
         for member, nbytes, ref in holdings(node):
             if type(ref) is tuple:  # host data that are to be sent first
                 found[member] += nbytes
-                if (spare := standing.copied_to(member, nbytes)) is not None:
+                if (spare := standing.copied_to(member, nbytes, memo.sharding, ref[2])) is not None:
                     found[spare] += nbytes
     for member, program in instance.template.programs.items():
         found[member] += sum([block.nbytes for block in map(instance.given, program.given) if _is_host(block)])

@@ -32,7 +32,8 @@ def fetch(node: Expr) -> np.ndarray[Any, Any]:
     tiles = list(memo.sharding.tiles())
     found = fetch_blocks(node, range(len(tiles)))
     if len(tiles) == 1:
-        if node.memo is memo and node.env.is_cluster and node.env.device == "cpu" and node.nbytes <= STAYS_NBYTES:
+        is_small = node.env.device == "cpu" and node.nbytes <= STAYS_NBYTES and not memo.sharding.is_copied
+        if node.memo is memo and node.env.is_cluster and is_small:
             # what is small and was brought here stays here, and travels with the plans that use it
             node.memo = Stored(memo.sharding, (found[0],), on_client=True)
         return np.array(found[0], copy=True)

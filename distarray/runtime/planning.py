@@ -93,9 +93,10 @@ def _beside(graph: Graph, env: Environment) -> int:
         if memo is None or memo.on_client or isinstance(node.dtype, tuple):
             continue
         for member, nbytes, ref in holdings(node):
+            spare = standing.copied_to(member, nbytes, memo.sharding, ref[2]) if type(ref) is tuple else None
             if not isinstance(ref, tuple):
                 found[member] -= nbytes
-            elif type(ref) is tuple and (spare := standing.copied_to(member, nbytes)) is not None:  # host data
+            elif spare is not None:  # host data
                 found[spare] += nbytes
     return max([0, *found.values()])
 

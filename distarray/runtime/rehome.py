@@ -126,6 +126,8 @@ def same_cut(sharding: Sharding, node: Expr, env: Environment) -> Sharding:
     that had most parts; an array of one tile stays one, unless it is larger than ``block-bytes``.
     """
     mesh, there = sharding.mesh, env.mesh
+    if not env.is_cluster or mesh.owners is None:
+        sharding = sharding.with_copies(False)
     if mesh.owners is not None and mesh.n_members <= there.size:
         return sharding
     plain = [i for i, name in enumerate(mesh.names) if not is_wave(name)]

@@ -26,7 +26,7 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
     room = safe_nbytes(env)
     kept = set()
     for n in sorted(live, key=lambda n: (not n.op.family.is_write, n.op.family.is_created, n.nbytes)):
-        room -= n.nbytes
+        room -= n.nbytes * (n.pin.n_replicas if n.pin is not None and n.pin.is_copied else 1)
         if room >= 0 or n.op.family.is_write:
             kept.add(id(n))
     return kept

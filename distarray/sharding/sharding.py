@@ -49,6 +49,9 @@ class Sharding:
         become None, so that equal cuts are equal types.
     layout
         Order of the axes of a block in memory, outermost first; C if not given.
+    is_copied
+        Whether, on a cluster, each member of the replicas of a tile has a copy of it; else one is kept, at the primary
+        place. False where nobody replicates.
 
     Raises
     ------
@@ -67,6 +70,7 @@ class Sharding:
     unreduced: tuple[tuple[str, str], ...] = ()
     bounds: tuple[_Bounds, ...] = ()
     layout: Layout = ()
+    is_copied: bool = False
     #: Number of array axes.
     ndim: int = field(init=False)
     #: Number of parts of each array axis.
@@ -112,6 +116,7 @@ class Sharding:
         put(self, "n_tiles", prod(parts))
         put(self, "n_addends", prod(size for _, size in addend_digits))
         put(self, "n_replicas", mesh.size // (self.n_tiles * self.n_addends))
+        put(self, "is_copied", self.is_copied and self.n_replicas > 1)
         put(self, "is_regular", all(b is None for b in bounds))
         put(self, "is_replicated", self.n_tiles == 1 and self.n_addends == 1)
         put(self, "free_axes", tuple(name for name in mesh.names if name not in used))
@@ -119,7 +124,7 @@ class Sharding:
         put(self, "_addend_digits", addend_digits)
         put(self, "_offsets", None)
         put(self, "_replica_offsets", None)
-        put(self, "_hash", hash((mesh, axes, unreduced, bounds, layout)))
+        put(self, "_hash", hash((mesh, axes, unreduced, bounds, layout, self.is_copied)))
 
     @classmethod
     def whole(cls, mesh: Mesh, ndim: int, layout: LayoutLike = "C") -> Sharding:
@@ -226,11 +231,18 @@ class Sharding:
     def with_bounds(self, bounds: Sequence[Sequence[int] | None] | None) -> Sharding:
         """Return the sharding with these explicit boundaries per array axis (None: the regular cut)."""
         explicit = () if bounds is None else tuple(None if b is None else tuple(b) for b in bounds)
-        return Sharding(self.mesh, self.axes, self.unreduced, explicit, self.layout)
+        return Sharding(self.mesh, self.axes, self.unreduced, explicit, self.layout, self.is_copied)
 
     def with_layout(self, layout: LayoutLike) -> Sharding:
         """Return the sharding with blocks in another memory order."""
-        return Sharding(self.mesh, self.axes, self.unreduced, self.bounds, parse_layout(layout, self.ndim))
+        order = parse_layout(layout, self.ndim)
+        return Sharding(self.mesh, self.axes, self.unreduced, self.bounds, order, self.is_copied)
+
+    def with_copies(self, is_copied: bool = True) -> Sharding:
+        """Return the type whose replicas are copies, or of which one copy is kept; itself if it is that."""
+        if self.is_copied == (is_copied and self.n_replicas > 1):
+            return self
+        return Sharding(self.mesh, self.axes, self.unreduced, self.bounds, self.layout, is_copied)
 
     def permuted(self, perm: Sequence[int]) -> Sharding:
         """Return the type of ``permute_dims(x, perm)`` as a view: axis ``i`` of it is axis ``perm[i]`` of ``x``."""
@@ -261,6 +273,7 @@ class Sharding:
             and self.unreduced == other.unreduced
             and self.bounds == other.bounds
             and self.layout == other.layout
+            and self.is_copied == other.is_copied
         )
 
     def __hash__(self) -> int:
@@ -268,7 +281,7 @@ class Sharding:
 
     # Slots would pickle the cached hash, but hashes of strings differ between processes.
     def __reduce__(self) -> tuple[Any, ...]:  # Any: the return type of object.__reduce__
-        return Sharding, (self.mesh, self.axes, self.unreduced, self.bounds, self.layout)
+        return Sharding, (self.mesh, self.axes, self.unreduced, self.bounds, self.layout, self.is_copied)
 
     def __repr__(self) -> str:
         extra = ""
@@ -279,6 +292,8 @@ class Sharding:
         name = layout_name(self.layout)
         if name != "C":
             extra += f", layout={name!r}"
+        if self.is_copied:
+            extra += ", is_copied=True"
         return f"Sharding({self.mesh!r}, {self.axes!r}{extra})"
 
 

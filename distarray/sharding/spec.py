@@ -3,13 +3,14 @@
 One notation serves ``repr``, ``explain``, errors, the command line and user input. It is that of the redistribution
 paper, mesh axes minor first::
 
-    type    = [dtype] "[" [dim {"," dim}] "]" {unreduced} ["order=" ("F" | "C" | permutation)]
+    type    = [dtype] "[" [dim {"," dim}] "]" {unreduced} ["order=" ("F" | "C" | permutation)] ["copied"]
     dim     = size | tile "{" [axis {"," axis}] [";" boundary {"," boundary}] "}" size
     axis    = name [":" size]
     unreduced = ("+" | monoid) "{" axis {"," axis} "}"
 
 ``f64[8{x}256, 1024]`` is 256 rows cut over mesh axis ``x`` into tiles of (at most) 8; ``[128, 64]+{k}`` a sum over
-``k`` not yet reduced; ``[4{x; 0,3,7,10}10]`` has explicit boundaries. Sizes after ``:`` are checked against the mesh; a
+``k`` not yet reduced; ``[4{x; 0,3,7,10}10]`` has explicit boundaries; of ``[8, 4] copied`` every member of a
+cluster has a copy. Sizes after ``:`` are checked against the mesh; a
 wave axis that the mesh lacks is added when its size is given.
 """
 
@@ -103,7 +104,7 @@ def format_type(shape: Sequence[int], dtype: _DType | None = None, sharding: Sha
     order = layout_name(sharding.layout)
     if order != "C":
         text += f" order={order}" if isinstance(order, str) else f" order=({','.join(map(str, order))})"
-    return text
+    return f"{text} copied" if sharding.is_copied else text
 
 
 # -- parsing ----------------------------------------------------------------------------------------------------
@@ -149,9 +150,10 @@ def parse_type(text: str, mesh: Mesh) -> tuple[_DType | None, tuple[int, ...], S
     except TypeError as error:
         raise ShardingError(f"{text!r}: {error}") from None
     mesh, axes, bounds, shape, tiles = _parse_dims(text, found["dims"], mesh)
-    mesh, unreduced, order = _parse_rest(text, found["rest"], mesh)
+    rest = found["rest"].removesuffix("copied")
+    mesh, unreduced, order = _parse_rest(text, rest.rstrip(), mesh)
     try:
-        sharding = Sharding(mesh, axes, unreduced, bounds)
+        sharding = Sharding(mesh, axes, unreduced, bounds, is_copied=rest != found["rest"])
         if order is not None:
             sharding = sharding.with_layout(order)
         expected = sharding.shard_shape(shape)
@@ -204,7 +206,7 @@ def _parse_rest(text: str, rest: str, mesh: Mesh) -> tuple[Mesh, tuple[tuple[str
         return mesh, tuple(unreduced), None
     order = _ORDER.fullmatch(rest, position)
     if order is None:
-        raise ShardingError(f"{text!r}: cannot read {rest[position:]!r}; after ']' come +{{axes}} and order=F")
+        raise ShardingError(f"{text!r}: cannot read {rest[position:]!r}; after ']' come +{{axes}}, order=F and copied")
     name = order["order"]
     return mesh, tuple(unreduced), name if name in ("C", "F") else _parse_ints(text, name.strip("()"))
 
@@ -342,6 +344,8 @@ def to_json(shape: Sequence[int], sharding: Sharding, dtype: _DType | None = Non
     order = layout_name(sharding.layout)
     if order != "C":
         data["order"] = order if isinstance(order, str) else list(order)
+    if sharding.is_copied:
+        data["copied"] = True
     if dtype is not None:
         data["dtype"] = dtypes.notation(dtype)
     return data
@@ -389,7 +393,7 @@ def from_json(data: Any, mesh: Mesh) -> tuple[_DType | None, tuple[int, ...], Sh
         ) from None
     if any(n < 0 for n in shape):
         raise ShardingError(f"extents {list(shape)} must not be negative")
-    sharding = Sharding(mesh, axes, unreduced, bounds)
+    sharding = Sharding(mesh, axes, unreduced, bounds, is_copied=bool(data.get("copied")))
     if data.get("order") is not None:
         sharding = sharding.with_layout(data["order"])
     sharding.boundaries(shape)

@@ -19,6 +19,7 @@ from distarray.expr.bind import broadcast_shapes, infer_map
 from distarray.expr.expr import Expr
 from distarray.expr.joins import PRODUCT
 from distarray.expr.tiles import Tiling, Windows
+from distarray.sharding.dealing import dealt
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
 
@@ -156,7 +157,7 @@ def _check_memo(node: Expr) -> Iterator[str]:
     sharding = memo.sharding
     problems = list(_check_sharding("result", sharding, node.shape))
     yield from problems
-    n_blocks = sharding.n_tiles * sharding.n_addends
+    n_blocks = 1 if memo.on_client and sharding.n_tiles == 1 else len(dealt(sharding).places) * sharding.n_addends
     if len(memo.blocks) != n_blocks:
         yield f"has {len(memo.blocks)} blocks, but {sharding!r} has {n_blocks}"
     if memo.on_client and n_blocks != 1:

@@ -57,3 +57,13 @@ def test_on_a_cluster_bytes_are_those_of_the_steps(cluster4: Any, mode: str) -> 
         assert placed(y, Rates()).seconds == found.seconds
         if mode != "auto":  # chooses by the rates
             assert placed(y, LATENCY).seconds == pytest.approx(len(stage.collectives))
+
+
+@pytest.mark.cluster
+def test_what_all_members_have_costs_nothing_to_read(cluster4: Any) -> None:
+    team = dx.Team((2, 2), ("x", "y"), client=cluster4)
+    x, w = lying(team, (("x", "y"), None)), dx.asarray(np.ones((12, 12)), team=team, sharding=(None, None))
+    dx.wait((w + 0).persist())  # host data come at their first use
+    one = (w + 0).reshard((None, None)).persist()
+    assert placed(x @ w, Rates()).nbytes == (x @ w).explain().moved_bytes == 0
+    assert placed(x @ one, Rates()).nbytes == (x @ one).explain().moved_bytes > 0

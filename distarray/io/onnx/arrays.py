@@ -55,7 +55,8 @@ def placement_of(form: TensorForm, team: Team) -> TensorPlacement:
     entries = [entry for cut in axes_apart(form) for entry in cut]
     shape = tuple([int(n or 0) for n, _ in entries])
     parts = tuple([k for _, k in entries])
-    return TensorPlacement(shape, _on_axes_of(team.mesh, parts, form) or _owned(parts, form))
+    sharding = _on_axes_of(team.mesh, parts, form) or _owned(parts, form)
+    return TensorPlacement(shape, sharding.with_copies(team.client is not None))  # threads of a process share memory
 
 
 def _on_axes_of(mesh: Mesh, parts: Sequence[int], form: TensorForm) -> Sharding | None:
@@ -169,8 +170,7 @@ def from_spec(data: Any, spec: JsonSpec | Any, *, team: Team) -> DistArray:
 
     Notes
     -----
-    Of a shard that several devices own one copy is kept, at the first of them; who reads it elsewhere is sent what it
-    reads, once in an evaluation. `spec_of` names all owners.
+    On a cluster every device has what it owns; threads of one process share memory. `spec_of` names all owners.
     """
     if not isinstance(team, Team):
         raise TypeError(f"from_spec: team={shown(team)} is no Team; its ranks are the devices that the spec names")
@@ -198,7 +198,8 @@ def lies_so(x: DistArray, form: TensorForm) -> bool:
     if node.memo is None or (node.memo.on_client and node.pin is None):
         return False
     try:
-        return form_of(x).is_same(bound_form(form, x.shape))
+        is_there = node.memo.sharding.is_copied or not node.env.is_cluster or max(map(len, form.owners)) == 1
+        return is_there and form_of(x).is_same(bound_form(form, x.shape))
     except ShardingError:
         return False
 

@@ -124,7 +124,7 @@ def reduced(tensor: str, partial: TensorForm, target: TensorForm, n: int, num_de
     partial
         Who has parts of each shard.
     target
-        Who gets which elements. Each owner combines its share of them, and gets the others' shares.
+        Who gets which elements. Each owner combines its share of them (`TensorForm.shares`), and gets the others'.
     n
         Partial results of each element, as far as there are devices for them.
     itemsize
@@ -137,14 +137,16 @@ def reduced(tensor: str, partial: TensorForm, target: TensorForm, n: int, num_de
     have, need = _holders(partial, num_devices), _holders(target, num_devices)
     if common is None:
         return Crossing(tensor, collective, True, np.zeros(num_devices))
-    owners = need.sum(axis=0)
     parts = np.minimum(n, have.sum(axis=0))  # those on one device are combined there
-    transfers = np.add.outer(parts - 1, owners - 1)
-    elements = (need / owners) @ (common * transfers).sum(axis=0)
-    elements += (~have * ((need / owners) @ common.T)).sum(axis=1)  # who has no part gets one more
-    messages = need.astype(int) @ ((common > 0) * transfers).sum(axis=0)
+    combining = target.shares()
+    # By shard of the partial results and device the elements that are combined there; who has no part gets one more.
+    combined = np.zeros((len(partial.owners), num_devices), np.int64)
+    for at, (device,) in zip(_overlaps(partial, combining).T, combining.owners, strict=True):
+        combined[:, device] += at
+    elements = ((parts[:, None] - have.T) * combined).sum(axis=0) + need @ common.sum(axis=0) - combined.sum(axis=0)
+    messages = need.astype(int) @ ((common > 0) * np.add.outer(parts - 1, need.sum(axis=0) - 1)).sum(axis=0)
     held = need @ common.sum(axis=0) + have @ common.sum(axis=1)
-    found = Crossing(tensor, collective, True, messages, np.ceil(elements).astype(np.int64), held)
+    found = Crossing(tensor, collective, True, messages, elements, held)
     return _counted(found, partial, target, itemsize)
 
 

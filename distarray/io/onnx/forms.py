@@ -189,6 +189,25 @@ class TensorForm:
             and all(map(is_identical, self.cuts, other.cuts))
         )
 
+    def shares(self) -> TensorForm:
+        """Return the form in which the owners of a shard have a part of it each, as a reduce-scatter leaves sums.
+
+        Shards are cut further along their longest axis that is cut once at most; if there is none, the first owner has
+        all of its shard.
+        """
+        n = max(map(len, self.owners))
+        plain = [axis for axis, cut in enumerate(self.cuts) if len(cut) <= 1]
+        if n == 1 or not plain or self.shape is None:
+            return TensorForm(self.shape, self.cuts, tuple([frozenset([min(owners)]) for owners in self.owners]))
+        sizes = [size if isinstance(size, int) else 0 for size in self.shape]
+        axis = max(plain, key=lambda a: sizes[a] / self.grid[a])
+        cuts = list(self.cuts)
+        cuts[axis] = ((self.shape[axis], self.grid[axis] * n),)
+        inner = prod(self.grid[axis + 1 :])
+        rows = [self.owners[start : start + inner] for start in range(0, len(self.owners), inner)]
+        owners = [frozenset([sorted(own)[r % len(own)]]) for row in rows for r in range(n) for own in row]
+        return TensorForm(self.shape, tuple(cuts), tuple(owners))
+
     def is_uneven(self) -> bool:
         """Return whether some cut of a known size makes shards of several sizes, or empty ones (S-8)."""
         return any(isinstance(n, int) and (n % k or k > n) for cut in self.cuts for n, k in cut if k > 1)

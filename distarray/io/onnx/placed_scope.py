@@ -42,6 +42,8 @@ class PlacedScope(Scope):
         As it was inferred.
     constants
         By name and form the initializers that earlier runs brought into it.
+    has_copies
+        Whether members have memory of their own: then each owner has a copy of what it owns.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class PlacedScope(Scope):
         num_devices: int,
         strict: bool,
         constants: dict[tuple[str, TensorForm], DistArray],
+        has_copies: bool,
     ) -> None:
         super().__init__(graph, inputs, opsets)
         known = zip(nodes, inference.node_forms, inference.nodes, strict=True)
@@ -68,6 +71,8 @@ class PlacedScope(Scope):
         #: By tensor and form what it was brought into, those of initializers for all runs.
         self._moved: dict[tuple[str, TensorForm], DistArray] = {}
         self._constants = constants
+        self._has_copies = has_copies
+        self._is_annotated = any(self._has_specs(node) for node in nodes)
 
     def run(self) -> list[Value]:
         """Run all nodes and return the outputs, each in its form."""
@@ -95,9 +100,11 @@ class PlacedScope(Scope):
         parts = self._parts(call, annotated, inferred, here)
         if parts:
             row = PARTIAL_RESULTS[annotated.op_type]
-            if len(parts) > 1:  # each owner of the output gets its own elements of all parts
+            if len(parts) > 1:  # each owner of the output gets its own elements of all parts, and then those of others
                 form, natural = forms[call.outputs[0]], {}
-                parts = [tuple(placed(v, form) for v in reduce(lambda a, b: row.join(call, a, b), parts))]
+                form = form.shares() if self._has_copies else form
+                brought = [tuple([placed(v, form) for v in part]) for part in parts]
+                parts = [reduce(lambda a, b: row.join(call, a, b), brought)]
             made: tuple[Value, ...] = (row.finish(call, parts[0], here),)
         else:
             made = self._evaluated(call, annotated, here, forms)
@@ -106,9 +113,15 @@ class PlacedScope(Scope):
         )
 
     def _is_free(self, node: AnnotatedNode, forms: Mapping[str, TensorForm]) -> bool:
-        """Return whether nobody says anything about a node: it has no spec, and what it reads is whole everywhere."""
-        has_specs = any(entry.configuration == self._configuration and entry.specs for entry in node.annotations)
-        return not has_specs and all(map(self._is_anywhere, forms.values()))
+        """Return whether a node is done where the planner sees fit: it has no spec, and what it reads is whole
+        everywhere; and no copies of its results are to be had there.
+        """
+        if self._has_copies and self._is_annotated:
+            return False
+        return not self._has_specs(node) and all(map(self._is_anywhere, forms.values()))
+
+    def _has_specs(self, node: AnnotatedNode) -> bool:
+        return any(entry.configuration == self._configuration and entry.specs for entry in node.annotations)
 
     def _evaluated(
         self, call: NodeCall, node: AnnotatedNode, inputs: Sequence[Value], forms: Mapping[str, TensorForm]
@@ -130,11 +143,13 @@ class PlacedScope(Scope):
         if not isinstance(value, DistArray) or form is None:
             return value
         lies = self._made.get(name)
-        if lies.is_same(form) if lies is not None else self._is_anywhere(form) or lies_so(value, form):
+        is_free = not self._has_copies and self._is_anywhere(form)
+        if lies.is_same(form) if lies is not None else is_free or lies_so(value, form):
             return value
-        if _travels(value) and any(len(owners) > 1 for owners in form.owners):
-            return value  # every owner is sent its own with its work
         key, is_constant = (name, form), value is self.graph.constants().get(name)
+        is_to_stay = is_constant and self._has_copies
+        if not is_to_stay and _travels(value) and any(len(owners) > 1 for owners in form.owners):
+            return value  # every owner is sent its own with its work
         kept = self._constants if is_constant else self._moved
         if key not in kept:
             kept[key] = placed(value, form)

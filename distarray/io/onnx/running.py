@@ -72,6 +72,7 @@ class PlacedModel:
                 num_devices=team.size,
                 strict=strict,
                 constants=self._constants.setdefault(device, {}),
+                has_copies=team.client is not None,
             )
             return self._plain.run_in(scope, given)
 

@@ -33,8 +33,8 @@ class Facts:
     loops, readings
         For the nodes at hand; the types of what other stages make are not known yet.
     views
-        Per operand how its elements are read; None for what is made on the spot or held by the client, and where
-        tiles read ranges of their own.
+        Per operand how its elements are read; None for what is made on the spot, held by the client or copied to
+        all members, and where tiles read ranges of their own.
     itemsizes
         Of the operands.
     kernel, flops
@@ -139,6 +139,7 @@ def _facts(
         is_nowhere = (
             on_the_spot or (i in outside and outside[i] is None) or r.bounds is not None or r.ranges is not None
         )
+        is_nowhere = is_nowhere or _is_everywhere(nodes[i], sharding)
         views.append(None if is_nowhere else view_of(r, loops, nodes[stage.nodes[0]].shape))
         dtype = nodes[i].dtype
         itemsizes.append(dtype.itemsize)
@@ -159,6 +160,13 @@ def _facts(
         pinned,
         _mirrored(readings, nodes) if kernel == "gemm" else (),
     )
+
+
+def _is_everywhere(node: Expr, sharding: Sharding | None) -> bool:
+    """Return whether every member has a copy of the whole array: nobody is ever sent anything of it."""
+    if sharding is None or not sharding.is_copied or sharding.n_tiles > 1:
+        return False
+    return len(sharding.members((0,) * sharding.ndim)) == node.env.size
 
 
 def _leader(stage: Stage, graph: Graph, outside: Mapping[int, Sharding | None]) -> int:

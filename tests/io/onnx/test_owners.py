@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_specs import spec
@@ -170,3 +172,74 @@ def test_unary_nodes_and_transposed_axes_are_those_of_brute_force(data):
     shapes, specs = data.draw(annotated(["ijk"]))
     compare("Transpose", {"perm": order}, ["ijk"], "".join("ijk"[axis] for axis in order), shapes, specs)
     compare("Tanh", {}, ["ijk"], "ijk", shapes, specs)
+
+
+#: Movement by hand: what NumPy does with the numbers of the elements, and the axes that are indexed, shifted or joined.
+MOVED = [
+    ("Squeeze", {"axes": [0]}, (1, 4, 3), lambda i: i[0], ()),
+    ("Unsqueeze", {"axes": [1]}, (2, 4, 3), lambda i: i[:, None], ()),
+    ("Expand", {"shape": [3, 2, 4, 3]}, (2, 4, 3), lambda i: np.broadcast_to(i, (3, 2, 4, 3)), ()),
+    ("Expand", {"shape": [2, 4, 3]}, (2, 1, 3), lambda i: np.broadcast_to(i, (2, 4, 3)), ()),
+    ("Tile", {"repeats": [1, 2, 1]}, (2, 4, 3), lambda i: np.tile(i, (1, 2, 1)), (1,)),
+    ("Slice", {"starts": [1], "ends": [3], "axes": [1]}, (2, 4, 3), lambda i: i[:, 1:3], (1,)),
+    ("Slice", {"starts": [-1], "ends": [-99], "axes": [0], "steps": [-1]}, (2, 4, 3), lambda i: i[::-1], (0,)),
+    ("Slice", {"starts": [0], "ends": [99], "axes": [-1]}, (2, 4, 3), lambda i: i, ()),
+    ("Split", {"axis": 1, "split": [1, 3]}, (2, 4, 3), lambda i: (i[:, :1], i[:, 1:]), (1,)),
+    ("Split", {"axis": -1, "num_outputs": 3}, (2, 4, 3), lambda i: (i[..., :1], i[..., 1:2], i[..., 2:]), (2,)),
+    ("Pad", {"pads": [0, 1, 0, 0, 0, 2]}, (2, 4, 3),
+     lambda i: np.pad(i, ((0, 0), (1, 0), (0, 2)), constant_values=-1), (1, 2)),
+    ("Trilu", {}, (2, 4, 3), lambda i: i, ()),
+    ("DepthToSpace", {"blocksize": 2}, (2, 4, 1, 3),
+     lambda i: i.reshape(2, 2, 2, 1, 1, 3).transpose(0, 3, 4, 1, 5, 2).reshape(2, 1, 2, 6), None),
+    ("SpaceToDepth", {"blocksize": 2}, (2, 1, 4, 2),
+     lambda i: i.reshape(2, 1, 2, 2, 1, 2).transpose(0, 3, 5, 1, 2, 4).reshape(2, 4, 2, 1), None),
+    ("Flatten", {"axis": 1}, (2, 4, 3), lambda i: i.reshape(2, 12), None),
+    ("Flatten", {"axis": 2}, (2, 4, 3), lambda i: i.reshape(8, 3), None),
+    ("Reshape", {"shape": [4, 2, 3]}, (2, 4, 3), lambda i: i.reshape(4, 2, 3), None),
+    ("Reshape", {"shape": [2, 2, 2, -1]}, (2, 4, 3), lambda i: i.reshape(2, 2, 2, 3), None),
+    ("Reshape", {"shape": [0, 6, 2]}, (2, 4, 3), lambda i: i.reshape(2, 6, 2), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(MOVED)))
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_movement_takes_elements_where_they_are_or_is_refused(number, data):
+    """onnx:V-1, onnx:A-2, onnx:A-3: of a valid node each device has just those elements of the outputs whose elements
+    of the input it has; it is refused just where an axis is cut along which elements go elsewhere.
+    """
+    op, attrs, shape, move, touched = MOVED[number]
+    spec_in = data.draw(annotated_as(shape))
+    found = infer_node(op, attrs, [list(shape)], [spec_in], None, DEVICES)
+    held = owners_of_elements(shape, spec_in)
+    cut = [axis for axis, entries in enumerate(cuts_of(shape, spec_in)) if prod(k for _, k in entries) > 1]
+    if "error" in found:
+        assert found["error"] in ("axis-must-be-whole", "output-spec-needed"), found
+        assert cut if touched is None else set(cut) & set(touched), found
+        return
+    assert touched is None or not set(cut) & set(touched), found
+    moved = move(np.arange(prod(shape)).reshape(shape))
+    places = list(product(*map(range, shape)))
+    for output, numbers in zip(found["outputs"], moved if isinstance(moved, tuple) else (moved,), strict=True):
+        assert tuple(output["shape"]) == numbers.shape
+        layout = output.get("axis_layout", [[(n, k)] for n, k in zip(output["shape"], output["grid"])])
+        for at in product(*map(range, numbers.shape)):
+            shard = 0
+            for i, entries, k in zip(at, layout, output["grid"]):
+                shard = shard * k + shard_of(entries, i)
+            if numbers[at] >= 0:
+                assert set(output["owners"][shard]) == held[places[numbers[at]]], (at, found)
+
+
+@st.composite
+def annotated_as(draw, shape):
+    """A spec of an array of this shape: plain and fused cuts, each shard at some devices."""
+    cuts = []
+    for axis, n in enumerate(shape):
+        k = draw(st.sampled_from([1, 1, 2])) if n > 1 else 1
+        if k > 1 and n == 4 and draw(st.booleans()):
+            cuts.append((axis, (2, 1), (2, k)))
+        elif k > 1:
+            cuts.append((axis, (n, k)))
+    count = prod(k for _, *entries in cuts for _, k in entries)
+    return spec([sorted(draw(st.sets(st.integers(0, DEVICES - 1), min_size=1))) for _ in range(count)], *cuts)
