@@ -203,7 +203,7 @@ class _Simulation:
     def sizes(self) -> Sizes:
         """Return what each task makes, and what it needs for that."""
         results = {key: self._size_of(key) for key in self._made}
-        return Sizes(results, {key: max(made.most, results[key]) for key, made in self._made.items()})
+        return Sizes(results, {key: made.most for key, made in self._made.items()})
 
     def run(self) -> Liveness:
         n_tasks = Counter(self._members.values())

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distarray.kernels.specs import StageSpec
-from distarray.kernels.tasks import run_chain
 from distarray.lower.bundling import Bundled, Given, Kept, kept_of
 from distarray.lower.credits import with_credits
 from distarray.lower.member_programs import MemberProgram, member_programs
@@ -116,7 +115,7 @@ class Template:
     def n_saved_by_programs(self) -> int:
         """How many more steps there are than Dask tasks, if each member has one, beside one for each kept key."""
         members = {*self.lowered.members.values()}.union(*self.holders.values())
-        n_steps = sum(len(r.args[0]) if r.function is run_chain else 1 for r in self.recipes.values())
+        n_steps = sum([len(recipe.stages(key)) for key, recipe in self.recipes.items()])
         return n_steps - len(members) - len(self.kept.all_keys)
 
     @cached_property

@@ -6,8 +6,10 @@ known before (`lower.credits`). Where no member needs anything of another, progr
 matter: if they are fewer Dask tasks, with those that would take tiles out of bundles, or make a bundle anew.
 
 Blocks that are still to be made by others' tasks would all have to be there at once, so what reads such, and what fits
-in no way, runs as one task for each tile: there Dask brings what a task needs, and takes it to disk meanwhile. So does
-a redistribution for which the user says how much memory it may take.
+in no way, runs as one task for each tile: there Dask brings what a task needs, and takes it to disk meanwhile.
+
+What a user lets a redistribution hold is one more bound: with credits what its steps make and receive is known, as is
+what all of them do.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import numpy as np
 
 from distarray.expr.expr import Environment
 from distarray.lower.credits import Programs, Sizes, peaks
+from distarray.lower.footprint import Need, footprint
 from distarray.lower.liveness import sizes_of
 from distarray.lower.member_programs import MemberProgram
 from distarray.lower.messages import Key
@@ -44,10 +47,39 @@ SCRATCH = 2
 
 
 class _Paced(NamedTuple):
-    """A _Paced is what is known of a template with credits: sizes, and by turns ahead programs and what they hold."""
+    """A _Paced is what is known of a template with credits: sizes, and by turns ahead what was tried.
+
+    Parameters
+    ----------
+    tried
+        By turns and threads the programs, what they hold, and whether redistributions keep to what they may hold.
+    """
 
     sizes: Sizes
-    tried: dict[tuple[int, int], tuple[Mapping[int, MemberProgram], Mapping[int, int]]]
+    tried: dict[tuple[int, int], tuple[Mapping[int, MemberProgram], Mapping[int, int], bool]]
+
+
+class _Bounded(NamedTuple):
+    """A _Bounded is a redistribution for which the user says how many bytes a member may hold.
+
+    Parameters
+    ----------
+    stage
+        Its number.
+    needs
+        What it takes on each member.
+    most
+        The bytes.
+    """
+
+    stage: int
+    needs: Mapping[int, Need]
+    most: int
+
+    @property
+    def fits_at_once(self) -> bool:
+        """Return whether members may hold all of it, copies included, without ever freeing any."""
+        return max([need.bytes_in(1) for need in self.needs.values()], default=0) <= self.most
 
 
 _PACED: WeakKeyDictionary[Template, _Paced] = WeakKeyDictionary()
@@ -62,15 +94,23 @@ def programs_of(instance: Instance) -> Programs | None:
     is_renewed = not template.kept.renewed.isdisjoint(instance.bundled)
     if not (fixed.has_messages or is_renewed or template.n_saved_by_programs + instance.n_taken > 0):
         return None
-    if any(draft.is_move and wishes(draft.stage, graph.nodes)[1] is not None for draft in fixed.drafts):
-        return None  # what the user lets it hold
-    if makes_little(fixed, graph, env):
+    if makes_little(fixed, graph, env) and all(bounded.fits_at_once for bounded in _bounded(instance)):
         return Programs(template.programs, None, {})
     if not fixed.has_messages:
         return None
     if any(node.memo is not None and _is_promised(node.memo.blocks) for node in graph.nodes):
         return None
     return _fitting(instance)
+
+
+def _bounded(instance: Instance) -> list[_Bounded]:
+    """Return the redistributions for which the user says how much they may hold."""
+    found = []
+    for n, draft in enumerate(instance.template.lowered.drafts):
+        if draft.is_move and (most := wishes(draft.stage, instance.graph.nodes).memory) is not None:
+            assert draft.moves is not None
+            found.append(_Bounded(n, footprint(draft.moves), most))
+    return found
 
 
 def makes_little(lowered: Lowered, graph: Graph, env: Environment) -> bool:
@@ -97,11 +137,11 @@ def _fitting(instance: Instance) -> Programs | None:
         at = ahead, n_tasks_at_once(env)
         if at not in known.tried:
             known.tried[at] = _tried(instance, known.sizes, *at)
-        programs, needs = known.tried[at]
+        programs, needs, is_bounded = known.tried[at]
         peak = Counter(resident)
         for member, nbytes in needs.items():
             peak[serving.get(member, member)] += nbytes
-        if limit is None or max(peak.values(), default=0) <= limit:
+        if is_bounded and (limit is None or max(peak.values(), default=0) <= limit):
             return Programs(programs, ahead, peak)
     return None
 
@@ -164,8 +204,10 @@ def _kept_sizes(instance: Instance) -> dict[Key, int]:
 
 def _tried(
     instance: Instance, sizes: Sizes, ahead: int, n_threads: int
-) -> tuple[Mapping[int, MemberProgram], Mapping[int, int]]:
-    """Return the programs of a template with credits, and the most bytes that each holds beside what it is given."""
+) -> tuple[Mapping[int, MemberProgram], Mapping[int, int], bool]:
+    """Return the programs of a template with credits, the most bytes that each holds beside what it is given, and
+    whether redistributions keep to what they may hold.
+    """
     programs = instance.template.with_credits(ahead)
     nbytes = _nbytes(instance.graph)
     given = {
@@ -174,7 +216,13 @@ def _tried(
         for slot, ref in enumerate(program.given)
         if slot in program.sent and isinstance(ref, Leaf)
     }
-    return programs, peaks(programs, sizes, given, n_threads)
+    is_bounded = True
+    for stage, needs, most in _bounded(instance):
+        keys = {key for key, recipe in instance.template.recipes.items() if stage in recipe.stages(key)}
+        held = Counter(peaks(programs, sizes, given, n_threads, keys))
+        held.update({member: need.source for member, need in needs.items()})
+        is_bounded = is_bounded and max(held.values(), default=0) <= most
+    return programs, peaks(programs, sizes, given, n_threads), is_bounded
 
 
 def _nbytes(graph: Graph) -> dict[Leaf, int]:

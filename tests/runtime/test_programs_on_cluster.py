@@ -413,7 +413,7 @@ def test_explain_says_which_evaluations_run_as_programs(cluster4: Any) -> None:
     with dx.config.set(memory_limit=x.nbytes):
         assert (x + x.T).explain().programs == 4  # with credits: not all that it makes fits at once
     bounded = x.reshard((None, dx.current_team().mesh.names[0]), memory=x.nbytes)
-    assert bounded.explain().programs == 0  # what a redistribution may hold is kept to by tasks
+    assert bounded.explain().programs == 4
 
 
 def test_a_function_in_a_program_may_wait_for_other_tasks(cluster4: Any) -> None:
