@@ -25,7 +25,7 @@ from typing import NamedTuple
 from distarray.lower.bundling import BundleSpec
 from distarray.lower.member_programs import Credits, MemberProgram, SlotRef, member_programs
 from distarray.lower.messages import Key
-from distarray.lower.recipes import Recipe
+from distarray.lower.recipes import Leaf, Recipe
 
 
 class Sizes(NamedTuple):
@@ -54,11 +54,19 @@ class Programs(NamedTuple):
         Turns that messages come ahead; None if they come as they are made.
     peak
         By member the most bytes that it will hold, what lies there before included; empty where that is no matter.
+    made
+        Blocks that others promised, and that the programs make (`lower.making`).
     """
 
     by_member: Mapping[int, MemberProgram]
     ahead: int | None
     peak: Mapping[int, int]
+    made: frozenset[Leaf] = frozenset()
+
+    @property
+    def form(self) -> tuple[int | None, frozenset[Leaf]]:
+        """Return what tells them from other programs of their template."""
+        return self.ahead, self.made
 
 
 class _Uses(NamedTuple):

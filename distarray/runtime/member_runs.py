@@ -15,13 +15,13 @@ what all of them do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from distarray.expr.expr import Environment
+from distarray.expr.expr import Environment, Expr
 from distarray.lower.credits import Programs, Sizes, peaks
 from distarray.lower.footprint import Need, footprint
 from distarray.lower.liveness import sizes_of
@@ -37,7 +37,7 @@ from distarray.runtime.fit import held_in, standing_of
 from distarray.runtime.instantiate import Instance
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import limits_to_try, memory_limit, n_tasks_at_once
-from distarray.runtime.promised import PromisedBlocks
+from distarray.runtime.promised import Promise, read_once
 from distarray.sharding.dealing import dealt, n_elements
 
 #: Turns that messages may come ahead of the first step that reads them: the first of these that fits.
@@ -52,11 +52,12 @@ class _Paced(NamedTuple):
     Parameters
     ----------
     tried
-        By turns and threads the programs, what they hold, and whether redistributions keep to what they may hold.
+        By turns, promised blocks that are made, and threads: the programs, what they hold, and whether redistributions
+        keep to what they may hold.
     """
 
     sizes: Sizes
-    tried: dict[tuple[int, int], tuple[Mapping[int, MemberProgram], Mapping[int, int], bool]]
+    tried: dict[tuple[int, frozenset[Leaf], int], tuple[Mapping[int, MemberProgram], Mapping[int, int], bool]]
 
 
 class _Bounded(NamedTuple):
@@ -85,8 +86,14 @@ class _Bounded(NamedTuple):
 _PACED: WeakKeyDictionary[Template, _Paced] = WeakKeyDictionary()
 
 
-def programs_of(instance: Instance) -> Programs | None:
-    """Return the programs that a run is; None where each of its tasks is a task of Dask."""
+def programs_of(instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple) -> Programs | None:
+    """Return the programs that a run is; None where each of its tasks is a task of Dask.
+
+    Parameters
+    ----------
+    others
+        See `evaluate.evaluate`.
+    """
     env, graph, template = instance.env, instance.graph, instance.template
     fixed = template.lowered
     if not env.is_cluster:
@@ -96,11 +103,10 @@ def programs_of(instance: Instance) -> Programs | None:
         return None
     if makes_little(fixed, graph, env) and all(bounded.fits_at_once for bounded in _bounded(instance)):
         return Programs(template.programs, None, {})
-    if not fixed.has_messages:
-        return None
-    if any(node.memo is not None and _is_promised(node.memo.blocks) for node in graph.nodes):
-        return None
-    return _fitting(instance)
+    found = _fitting(instance, frozenset())
+    if found is None and (made := _made_alone(instance, others)):
+        found = _fitting(instance, made)
+    return found
 
 
 def _bounded(instance: Instance) -> list[_Bounded]:
@@ -121,20 +127,33 @@ def makes_little(lowered: Lowered, graph: Graph, env: Environment) -> bool:
     return bool(held + given + SCRATCH * lowered.most_nbytes <= most)
 
 
-def _is_promised(blocks: object) -> bool:
-    return isinstance(blocks, PromisedBlocks) and blocks.make is not None
+def _made_alone(instance: Instance, others: Callable[[], Iterable[Expr] | None]) -> frozenset[Leaf]:
+    """Return the promised blocks that programs may make: each by tasks of its own, and nobody else needs it."""
+    if not instance.promised:
+        return frozenset()
+    nodes, fixed = instance.graph.nodes, instance.template.lowered
+    once = read_once([nodes[i] for i in instance.promised], others)
+    kept = {ref for _, refs in fixed.outputs.values() for ref in refs if type(ref) is Leaf}
+    free = {i: blocks.made_alone() for i, blocks in instance.promised.items() if id(nodes[i]) in once}
+    found = {ref for ref in _given(instance) if ref.node in free and ref.number in free[ref.node]}
+    return frozenset(found - kept)
 
 
-def _fitting(instance: Instance) -> Programs | None:
-    """Return the programs that let messages come furthest ahead of those that fit."""
+def _given(instance: Instance) -> set[Leaf]:
+    """Return the blocks that programs are given."""
+    return {ref for program in instance.template.programs.values() for ref in program.given if type(ref) is Leaf}
+
+
+def _fitting(instance: Instance, made: frozenset[Leaf]) -> Programs | None:
+    """Return the programs that let messages come furthest ahead of those that fit, and make some promised blocks."""
     env, template = instance.env, instance.template
     known = _PACED.get(template)
     if known is None:
         known = _PACED[template] = _Paced(_sizes(instance), {})
     limit, serving = most_in_memory(env), executor_for(env).serving()
-    resident = _resident(instance) + _copies(instance)
+    resident = _resident(instance, made) + _copies(instance)
     for ahead in AHEAD:
-        at = ahead, n_tasks_at_once(env)
+        at = ahead, made, n_tasks_at_once(env)
         if at not in known.tried:
             known.tried[at] = _tried(instance, known.sizes, *at)
         programs, needs, is_bounded = known.tried[at]
@@ -142,12 +161,14 @@ def _fitting(instance: Instance) -> Programs | None:
         for member, nbytes in needs.items():
             peak[serving.get(member, member)] += nbytes
         if is_bounded and (limit is None or max(peak.values(), default=0) <= limit):
-            return Programs(programs, ahead, peak)
+            return Programs(programs, ahead, peak, made)
     return None
 
 
-def _resident(instance: Instance) -> Counter[int]:
-    """Return by member the bytes that are there before and stay, with host data that travel with its program."""
+def _resident(instance: Instance, made: frozenset[Leaf]) -> Counter[int]:
+    """Return by member the bytes that are there before and stay, with host data that travel with its program and what
+    others' tasks make for it.
+    """
     env, graph = instance.env, instance.graph
     standing = standing_of(env)
     found = Counter(standing.held)
@@ -162,6 +183,10 @@ def _resident(instance: Instance) -> Counter[int]:
                     found[spare] += nbytes
     for member, program in instance.template.programs.items():
         found[member] += sum([block.nbytes for block in map(instance.given, program.given) if _is_host(block)])
+    sizes, promised = _nbytes(graph), instance.promised
+    for ref in _given(instance) - made if promised else ():
+        if ref.node in promised and type(promised[ref.node].handles[ref.number]) is Promise:
+            found[instance.template.holders[ref.node][ref.number]] += sizes[ref]
     return found
 
 
@@ -203,13 +228,16 @@ def _kept_sizes(instance: Instance) -> dict[Key, int]:
 
 
 def _tried(
-    instance: Instance, sizes: Sizes, ahead: int, n_threads: int
+    instance: Instance, sizes: Sizes, ahead: int, made: frozenset[Leaf], n_threads: int
 ) -> tuple[Mapping[int, MemberProgram], Mapping[int, int], bool]:
     """Return the programs of a template with credits, the most bytes that each holds beside what it is given, and
     whether redistributions keep to what they may hold.
     """
-    programs = instance.template.with_credits(ahead)
-    nbytes = _nbytes(instance.graph)
+    template, nbytes = instance.template, _nbytes(instance.graph)
+    programs = template.with_credits(ahead, made)
+    recipes, _, blocks = template.with_making(made)
+    own = {key: nbytes[leaf] for key, leaf in blocks.items()}
+    sizes = Sizes({**sizes.results, **own}, {**sizes.needs, **{key: SCRATCH * n for key, n in own.items()}})
     given = {
         program.sent[slot][0]: nbytes[ref]
         for program in programs.values()
@@ -218,7 +246,7 @@ def _tried(
     }
     is_bounded = True
     for stage, needs, most in _bounded(instance):
-        keys = {key for key, recipe in instance.template.recipes.items() if stage in recipe.stages(key)}
+        keys = {key for key, recipe in recipes.items() if stage in recipe.stages(key)}
         held = Counter(peaks(programs, sizes, given, n_threads, keys))
         held.update({member: need.source for member, need in needs.items()})
         is_bounded = is_bounded and max(held.values(), default=0) <= most

@@ -60,7 +60,7 @@ def begun(
         See `evaluate.evaluate`.
     """
     check_held([n for n in order if n.memo is None], wanted)
-    plan, graph, *_ = prepare(order, wanted, env).sent()
+    plan, graph, *_ = prepare(order, wanted, env, others=others).sent()
     if plan.is_provisional:
         uses_of(graph)[0] += 1
     cluster = env.is_cluster
@@ -146,7 +146,7 @@ def _sent(instance: Instance, others: Callable[[], Iterable[Expr] | None]) -> li
     their numbers.
     """
     graph, executor = instance.graph, executor_for(instance.env)
-    if instance.template.kept.all_keys and (programs := programs_of(instance)) is not None:
+    if instance.template.kept.all_keys and (programs := programs_of(instance, others)) is not None:
         return _sent_as_programs(instance, programs, others)
     keep = [ref for _, refs in instance.outputs.values() for ref in refs if isinstance(ref, tuple)]
     lowered = instance.lowered
@@ -165,7 +165,7 @@ def _sent_as_programs(
     """Send a run as member programs; what this takes does not depend on the number of tiles that come in bundles."""
     graph, template = instance.graph, instance.template
     ways = instance.given_to(programs)
-    blocks = instance.arguments(ways)
+    blocks = instance.arguments(ways, programs.made)
     read = {block.key for given in blocks.values() for block in given if type(block) is TaskRef}
     keep = list(map(instance.named, template.kept.all_keys))
     whole = joined(graph.nodes, {}, {}, keep, read, others)
