@@ -31,7 +31,7 @@ from distarray.lower.recipes import Leaf
 from distarray.lower.template import Lowered, Template
 from distarray.planner.graph import Graph
 from distarray.planner.redistributing import wishes
-from distarray.runtime.budget import most_in_memory
+from distarray.runtime.budget import most_beside_disk, most_in_memory
 from distarray.runtime.bundles import holdings
 from distarray.runtime.fit import held_in, standing_of
 from distarray.runtime.instantiate import Instance
@@ -145,33 +145,49 @@ def _given(instance: Instance) -> set[Leaf]:
 
 
 def _fitting(instance: Instance, made: frozenset[Leaf]) -> Programs | None:
-    """Return the programs that let messages come furthest ahead of those that fit, and make some promised blocks."""
+    """Return the programs that let messages come furthest ahead of those that fit, and make some promised blocks.
+
+    They fit in memory beside all that members hold; or, if that may lie on disk, they and what they read are little.
+    """
     env, template = instance.env, instance.template
     known = _PACED.get(template)
     if known is None:
         known = _PACED[template] = _Paced(_sizes(instance), {})
-    limit, serving = most_in_memory(env), executor_for(env).serving()
-    resident = _resident(instance, made) + _copies(instance)
+    limit, little, serving = most_in_memory(env), most_beside_disk(env), executor_for(env).serving()
+    held, read = standing_of(env).held, _read(instance, made)
+    coming = _coming(instance, made) + _copies(instance)
     for ahead in AHEAD:
         at = ahead, made, n_tasks_at_once(env)
         if at not in known.tried:
             known.tried[at] = _tried(instance, known.sizes, *at)
         programs, needs, is_bounded = known.tried[at]
-        peak = Counter(resident)
+        own = Counter(coming)
         for member, nbytes in needs.items():
-            peak[serving.get(member, member)] += nbytes
-        if is_bounded and (limit is None or max(peak.values(), default=0) <= limit):
+            own[serving.get(member, member)] += nbytes
+        peak, used = own + Counter(held), own + read
+        fits = limit is None or max(peak.values(), default=0) <= limit or max(used.values(), default=0) <= little
+        if is_bounded and fits:
             return Programs(programs, ahead, peak, made)
     return None
 
 
-def _resident(instance: Instance, made: frozenset[Leaf]) -> Counter[int]:
-    """Return by member the bytes that are there before and stay, with host data that travel with its program and what
-    others' tasks make for it.
+def _read(instance: Instance, made: frozenset[Leaf]) -> Counter[int]:
+    """Return by member the bytes of blocks that its program is given, and does not make."""
+    serving, nbytes = executor_for(instance.env).serving(), _nbytes(instance.graph)
+    found: Counter[int] = Counter()
+    for member, program in instance.template.programs.items():
+        given = [ref for ref in program.given if type(ref) is Leaf and ref not in made]
+        found[serving.get(member, member)] += sum([nbytes[ref] for ref in given])
+    return found
+
+
+def _coming(instance: Instance, made: frozenset[Leaf]) -> Counter[int]:
+    """Return by member the bytes that come to it for a run, and stay: host data that are sent before or travel with its
+    program, and what others' tasks make for it.
     """
     env, graph = instance.env, instance.graph
     standing = standing_of(env)
-    found = Counter(standing.held)
+    found: Counter[int] = Counter()
     for node in graph.nodes:
         memo = node.memo
         if memo is None or memo.on_client:
