@@ -2,11 +2,12 @@
 
 Where all that a member reads, makes and sends would fit even if it never freed any of it, memory is no matter, and
 messages come as they are made. Else they come with credits, as many turns ahead as fits: what a member then holds is
-known before (`lower.credits`). Where no member needs anything of another, programs are run only where memory is no
-matter: if they are fewer Dask tasks, with those that would take tiles out of bundles, or make a bundle anew.
+known before (`lower.credits`). Where no member needs anything of another, programs are run only if they are fewer Dask
+tasks, with those that would take tiles out of bundles, or make a bundle anew.
 
-Blocks that are still to be made by others' tasks would all have to be there at once, so what reads such, and what fits
-in no way, runs as one task for each tile: there Dask brings what a task needs, and takes it to disk meanwhile.
+Blocks that are still to be made by others' tasks are given to programs if all of them fit at once; else steps make
+those that can be made by themselves (`lower.making`). What fits in no way runs as one task for each tile: there Dask
+brings what a task needs, and takes it to disk meanwhile.
 
 What a user lets a redistribution hold is one more bound: with credits what its steps make and receive is known, as is
 what all of them do.

@@ -1,7 +1,8 @@
 """Blocks that are still to be made when their array exists already: by tasks of somebody else, at their first use.
 
 On a cluster these tasks are sent along with those of the first evaluation that reads the blocks, and only those that it
-reads. In this process all blocks are made before an evaluation takes the lock: making them may run code of the user.
+reads; or they are steps of its member programs, where not all blocks fit at once (`member_runs`). In this process all
+blocks are made before an evaluation takes the lock: making them may run code of the user.
 """
 
 from __future__ import annotations
