@@ -14,6 +14,7 @@ from dask._task_spec import TaskRef
 from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.devices import hold_pools
+from distarray.lower.calls import CALL
 from distarray.lower.credits import Programs
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
@@ -116,7 +117,7 @@ def handed_out(
     """
     env, graph = instance.env, instance.graph
     if env.is_cluster:
-        found = _sent(instance, others)
+        found = sent(instance, others)
         return [(graph.nodes[i], stored) for i, stored in found if graph.nodes[i].memo is None]
     before = {id(b) for n in graph.nodes if n.memo is not None for b in n.memo.present}
     made = _run_here(instance, nbytes)
@@ -141,7 +142,7 @@ def _run_here(instance: Instance, nbytes: int) -> dict[Any, Any]:
     return {instance.named(key): value for key, value in found.items()}
 
 
-def _sent(instance: Instance, others: Callable[[], Iterable[Expr] | None]) -> list[tuple[int, Stored]]:
+def sent(instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple) -> list[tuple[int, Stored]]:
     """Send a run to the workers of a cluster, as member programs or as tasks; return what becomes of the results, by
     their numbers.
     """
@@ -190,13 +191,16 @@ def _sent_as_programs(
 
 
 def kept_nbytes(outputs: Mapping[int, tuple[Sharding, Sequence[Any]]], graph: Graph) -> dict[Any, int]:
-    """Return the bytes of each block that tasks make and that is kept, by its key; for `outputs` see `Lowered`."""
+    """Return the bytes of each block that tasks make and that is kept, by its key; for `outputs` see `Lowered`.
+
+    What functions return that are called with blocks is no block.
+    """
     found: dict[Any, int] = {}
     for i, (sharding, refs) in outputs.items():
         node = graph.nodes[i]
         for n, ref in zip(n_elements(sharding, node.shape), refs, strict=True):
             if isinstance(ref, tuple):
-                found[ref] = n * node.dtype.itemsize
+                found[ref] = 0 if ref[0].startswith(CALL) else n * node.dtype.itemsize
     return found
 
 
