@@ -66,7 +66,8 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
             if flights.wait_for(order, node.env):
                 return graph_of(node)
             found = prepare(order, {id(node)}, node.env, is_checked=False)
-            found, instance = _taken_along(found, lambda now: now.instance(run))  # Dask may use a block and drop it
+            # Dask may use a block and drop it
+            found, instance = _taken_along(found, lambda now: now.instance(run), is_run_here=False)
             lowered = instance.lowered
             for leaf in found.graph.nodes:
                 if leaf.memo is not None:
@@ -159,6 +160,9 @@ def for_each_block(
         ((sharding, _),) = template.lowered.outputs.values()
         return Instance(calling(template, function, calls_of(sharding), env.device), graph, env, run)
 
+    def called(now: Prepared) -> Instance:
+        return with_calls(now.graph, now.instance(run).template)
+
     with locked():
         if memo is not None:
             instance = with_calls(canonical((node,), set(), context_of(env)), of_blocks(memo.sharding))
@@ -167,7 +171,7 @@ def for_each_block(
             if flights.wait_for(order, env):
                 return for_each_block(node, function, arguments)
             found = prepare(order, {id(node)}, env, is_checked=False)
-            found, instance = _taken_along(found, lambda now: with_calls(now.graph, now.instance(run).template))
+            found, instance = _taken_along(found, called, is_run_here=True)
             if counters.active:
                 count(found.lowered(run))
         ((sharding, keys),) = instance.outputs.values()
@@ -182,13 +186,17 @@ def for_each_block(
     return sharding, executor.fetch(list(stored.blocks))
 
 
-def _taken_along(found: Prepared, instance_of: Callable[[Prepared], Instance]) -> tuple[Prepared, Instance]:
+def _taken_along(
+    found: Prepared, instance_of: Callable[[Prepared], Instance], *, is_run_here: bool
+) -> tuple[Prepared, Instance]:
     """Return an evaluation with its host data sent, and its run.
 
     Parameters
     ----------
     instance_of
         Makes the run; its results are not kept.
+    is_run_here
+        Whether it is sent by us, maybe as programs. Dask runs it as tasks.
 
     Raises
     ------
@@ -199,7 +207,7 @@ def _taken_along(found: Prepared, instance_of: Callable[[Prepared], Instance]) -
     instance = instance_of(found)
     check_whole_kernels(instance.template.lowered.drafts, graph.nodes, memory_limit(env))
     is_tight = not is_ample(graph.nodes, env) if env.is_cluster else is_limit_set(env)
-    if is_tight and programs_of(instance) is None:
+    if is_tight and not (is_run_here and programs_of(instance) is not None):
         held = peaks_of(replace(instance.lowered, outputs={}), graph, env)
         if (why := excess_of(held, env)) is not None:
             needed, stage = held.worst
