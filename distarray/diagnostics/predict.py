@@ -128,7 +128,7 @@ def rehearse(
     cluster = env.is_cluster
     if cluster:
         host_bytes += sum(a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray))
-    programs = programs_of(instance)
+    programs = programs_of(instance, others)
     # As the planner counts what it compares: by the types that arrays have, or will have before it runs.
     problem = Planning(graph, env.mesh, planning.limits_of(env), rates_for(env), plan.stages)
     return Rehearsal(

@@ -40,7 +40,8 @@ def from_dask(
 
     Dask's tasks compute the chunks when the array is first used. On a cluster they are part of that evaluation, as far
     as it reads what they make, and each chunk goes to the member that holds its tile; what no array keeps is freed as
-    soon as it has been read. Otherwise dask's own scheduler computes all chunks into this process.
+    soon as it has been read. Where not all chunks fit in memory, those that share no task with others are made one
+    after the other. In this process dask's own scheduler computes all chunks first.
 
     Parameters
     ----------

@@ -226,6 +226,11 @@ def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: 
     return found[0] if len(found) == 1 else found
 
 
+def make(function: Callable[[], Any]) -> Any:
+    """Return what a function without arguments makes."""
+    return function()
+
+
 def run_mosaic(stage: StageSpec, mosaic: Mosaic, *args: Any) -> Array:
     """Return a tile from slices of blocks: every element is written once."""
     backend = backend_for(stage.device, mosaic.member)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from distarray.lower.bundling import BundleSpec
 from distarray.lower.member_programs import Credits, MemberProgram, SlotRef, member_programs
 from distarray.lower.messages import Key
-from distarray.lower.recipes import Recipe
+from distarray.lower.recipes import Leaf, Recipe
 
 
 class Sizes(NamedTuple):
@@ -36,7 +36,7 @@ class Sizes(NamedTuple):
     results
         Of what each task makes.
     needs
-        That it needs while it runs, its result included.
+        That it needs while it runs, its result included if that is new.
     """
 
     results: Mapping[Key, int]
@@ -54,11 +54,19 @@ class Programs(NamedTuple):
         Turns that messages come ahead; None if they come as they are made.
     peak
         By member the most bytes that it will hold, what lies there before included; empty where that is no matter.
+    made
+        Blocks that others promised, and that the programs make (`lower.making`).
     """
 
     by_member: Mapping[int, MemberProgram]
     ahead: int | None
     peak: Mapping[int, int]
+    made: frozenset[Leaf] = frozenset()
+
+    @property
+    def form(self) -> tuple[int | None, frozenset[Leaf]]:
+        """Return what tells them from other programs of their template."""
+        return self.ahead, self.made
 
 
 class _Uses(NamedTuple):
@@ -158,7 +166,11 @@ def _turns(recipes: Mapping[Key, Recipe], members: Mapping[Key, int], ahead: int
 
 
 def peaks(
-    programs: Mapping[int, MemberProgram], sizes: Sizes, given: Mapping[int, int], n_threads: int
+    programs: Mapping[int, MemberProgram],
+    sizes: Sizes,
+    given: Mapping[int, int],
+    n_threads: int,
+    of: Collection[Key] | None = None,
 ) -> dict[int, int]:
     """Return the most bytes that each program with credits holds at any time, beside what it is given.
 
@@ -170,16 +182,20 @@ def peaks(
         Bytes of what is sent as it was given, by message.
     n_threads
         Steps of a program that run at a time.
+    of
+        Tasks of which alone it is to be known: what they make, and the messages that they read. None: all.
     """
     nbytes = dict(given)
     for program in programs.values():
         for slot, (number, _) in program.sent.items():
             if slot >= program.first_step:
                 nbytes[number] = sizes.results[program.steps[slot - program.first_step].key]
-    return {member: _peak(program, sizes, nbytes, n_threads) for member, program in programs.items()}
+    return {member: _peak(program, sizes, nbytes, n_threads, of) for member, program in programs.items()}
 
 
-def _peak(program: MemberProgram, sizes: Sizes, nbytes: Mapping[int, int], n_threads: int) -> int:
+def _peak(
+    program: MemberProgram, sizes: Sizes, nbytes: Mapping[int, int], n_threads: int, of: Collection[Key] | None
+) -> int:
     """Return the most bytes that a program holds while so many of its steps run, the last of them each in turn."""
     assert program.credits is not None
     n_steps = len(program.steps)
@@ -192,9 +208,12 @@ def _peak(program: MemberProgram, sizes: Sizes, nbytes: Mapping[int, int], n_thr
             changes[min(last + n_threads, n_steps)] -= size
 
     last = _uses(program).last
+    own = [of is None or step.key in of for step in program.steps]
+    read = {a.number for step, is_own in zip(program.steps, own) if is_own for a in step.args if type(a) is SlotRef}
     grants = {number: n for n, granted in enumerate(program.credits.granted) for number, _ in granted}
     for number, slot in _received(program):
-        holds(nbytes[number], grants[number], last[slot])
+        if slot in read:
+            holds(nbytes[number], grants[number], last[slot])
     over: defaultdict[int, int] = defaultdict(int)  # by message the first step at which all receivers have it
     for k, (number, _) in enumerate(program.credits.sends):
         over[number] = max(over[number], bisect_right(program.credits.awaited, k))
@@ -204,7 +223,8 @@ def _peak(program: MemberProgram, sizes: Sizes, nbytes: Mapping[int, int], n_thr
         end = n_steps if slot in kept else last.get(slot, n)
         if slot in program.sent:
             end = max(end, over[program.sent[slot][0]] - 1)
-        holds(sizes.results[step.key], n + n_threads, end)
-    needs: Sequence[int] = [sizes.needs[step.key] for step in program.steps]
+        # What fills more of the block of an argument has that block from when the argument is read no more.
+        holds(sizes.results[step.key] * own[n], n + n_threads, end)
+    needs: Sequence[int] = [sizes.needs[step.key] * own[n] for n, step in enumerate(program.steps)]
     running = [sum(needs[max(0, n + 1 - n_threads) : n + 1]) for n in range(n_steps)]
     return max([held + run for held, run in zip(accumulate(changes), running)], default=0)

@@ -53,6 +53,10 @@ def fuse(template: Template, *, is_paced: bool = False) -> None:
     """
     recipes, out = template.recipes, template.lowered
     reads = {key: _keys(recipe) for key, recipe in recipes.items()}
+    has_order = out.after or template.chains or _in_waves(template)
+    if not has_order and not any(read or recipes[key].waits for key, read in reads.items()):
+        out.members = {key: out.members[key] for key in recipes}
+        return  # where no task waits for another, of which there may be very many
     sinks = _sinks(reads, template, _groups(reads, template))
     recipes = {key: _waiting(key, recipe, sinks) for key, recipe in recipes.items()}
     order = _depth_first(template, recipes)

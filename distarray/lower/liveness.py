@@ -30,6 +30,7 @@ import numpy as np
 
 from distarray.kernels import tasks
 from distarray.kernels.specs import Finish, Link, StageSpec, TileSpec
+from distarray.lower.calls import CALL
 from distarray.lower.credits import Sizes
 from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
@@ -208,7 +209,7 @@ class _Simulation:
     def sizes(self) -> Sizes:
         """Return what each task makes, and what it needs for that."""
         results = {key: self._size_of(key) for key in self._made}
-        return Sizes(results, {key: max(made.most, results[key]) for key, made in self._made.items()})
+        return Sizes(results, {key: made.most for key, made in self._made.items()})
 
     def run(self) -> Liveness:
         n_tasks = Counter(self._members.values())
@@ -377,7 +378,7 @@ class _Simulation:
 
     def _results(self, key: Key, function: Callable[..., Any], args: Sequence[Any]) -> Sequence[_MadeArray | int]:
         """Return the arrays that a task makes, from its records; numbers are blocks that it takes over."""
-        if key[0].startswith("dx-call-"):  # a function that is called with a block, and returns nothing
+        if key[0].startswith(CALL):  # a function that is called with a block, and returns nothing
             return []
         if function is tasks.run_program:
             return self._of_program(args[0], args[1], args[2:])

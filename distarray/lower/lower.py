@@ -155,14 +155,27 @@ def _template(
     held: Mapping[int, frozenset[int]],
 ) -> Template:
     low = Lowering(plan, graph, env, site, inplace, held)
+    try:
+        _walk(low)
+    finally:
+        # Messages call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
+        del low.routes, low.messages
+    is_streamed = any(stage.cut.waves for stage in plan.stages)
+    fuse(low.template, is_paced=is_streamed and site.is_cluster)
+    _sum_up(low.template)
+    return low.template
+
+
+def _walk(low: Lowering) -> None:
+    """Make the tasks of all stages, in two passes."""
     low.locate_sources()
-    low.wanted = copies.wanted(plan, graph)
-    drafts = low.out.drafts
-    for steps in _chains(plan.stages):
+    low.wanted = copies.wanted(low.plan, low.graph)
+    drafts, stages = low.out.drafts, low.plan.stages
+    for steps in _chains(stages):
         begun = []
         for step in steps:
             low.begin(step)
-            begun.append(_draft(low, plan.stages[step]))
+            begun.append(_draft(low, stages[step]))
         drafts += begun
         if len(steps) > 1 and halo_tasks.first_pass(low, begun, steps):
             continue
@@ -174,12 +187,6 @@ def _template(
         _family(draft).second_pass(low, draft)
         copies.complete(low, draft)
     _finish(low)
-    # Messages call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
-    del low.routes, low.messages
-    is_streamed = any(stage.cut.waves for stage in plan.stages)
-    fuse(low.template, is_paced=is_streamed and site.is_cluster)
-    _sum_up(low.template)
-    return low.template
 
 
 def _sum_up(template: Template) -> None:

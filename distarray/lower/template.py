@@ -7,19 +7,19 @@ A loop over fixed slices lowers once: its tasks are kept as a `Template` in whic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distarray.kernels.specs import StageSpec
-from distarray.kernels.tasks import run_chain
 from distarray.lower.bundling import Bundled, Given, Kept, kept_of
 from distarray.lower.credits import with_credits
+from distarray.lower.making import with_making
 from distarray.lower.member_programs import MemberProgram, member_programs
 from distarray.lower.messages import Key, Transfer
 from distarray.lower.process_program import ProcessProgram, process_program
-from distarray.lower.recipes import Recipe, is_key
+from distarray.lower.recipes import Leaf, Recipe, is_key
 from distarray.planner.cache import collected_later
 from distarray.planner.plan import Stage
 from distarray.sharding.sharding import Sharding
@@ -97,7 +97,7 @@ class Template:
     chains: dict[Key, Key] = field(default_factory=dict)
     holders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     lowered: Lowered = field(default_factory=Lowered)
-    _given: dict[tuple[int | None, Bundled], Mapping[int, Given]] = field(default_factory=dict)
+    _given: dict[tuple[Any, Bundled], Mapping[int, Given]] = field(default_factory=dict)
 
     @cached_property
     def kept(self) -> Kept:
@@ -116,7 +116,7 @@ class Template:
     def n_saved_by_programs(self) -> int:
         """How many more steps there are than Dask tasks, if each member has one, beside one for each kept key."""
         members = {*self.lowered.members.values()}.union(*self.holders.values())
-        n_steps = sum(len(r.args[0]) if r.function is run_chain else 1 for r in self.recipes.values())
+        n_steps = sum([len(recipe.stages(key)) for key, recipe in self.recipes.items()])
         return n_steps - len(members) - len(self.kept.all_keys)
 
     @cached_property
@@ -124,19 +124,23 @@ class Template:
         """The tasks as one program of a process, of which members are threads."""
         return process_program(self.recipes, self.lowered.members, self._keep(), self.lowered.after)
 
-    def given_as(
-        self, ahead: int | None, bundled: Bundled, find: Callable[[], Mapping[int, Given]]
-    ) -> Mapping[int, Given]:
-        """Return what `find` found for programs with messages so far ahead, of which some are given bundles."""
-        form = ahead, bundled
-        if form not in self._given:
-            self._given[form] = find()
-        return self._given[form]
+    def given_as(self, form: Any, bundled: Bundled, find: Callable[[], Mapping[int, Given]]) -> Mapping[int, Given]:
+        """Return what `find` found for programs of a form (`Programs.form`), of which some are given bundles."""
+        if (form, bundled) not in self._given:
+            self._given[form, bundled] = find()
+        return self._given[form, bundled]
 
-    def with_credits(self, ahead: int) -> dict[int, MemberProgram]:
-        """Return the tasks as one program of each member, whose messages come at most so many turns ahead."""
+    def with_credits(self, ahead: int, made: Collection[Leaf] = ()) -> dict[int, MemberProgram]:
+        """Return the tasks as one program of each member, whose messages come at most so many turns ahead, and which
+        make some of the blocks that others promised.
+        """
         kept = self.kept
-        return with_credits(self.recipes, self.lowered.members, kept.keys, self.holders, ahead, kept.bundles)
+        recipes, members, _ = self.with_making(made)
+        return with_credits(recipes, members, kept.keys, self.holders, ahead, kept.bundles)
+
+    def with_making(self, made: Collection[Leaf]) -> tuple[Mapping[Key, Recipe], Mapping[Key, int], Mapping[Key, Leaf]]:
+        """Return the tasks if they make these blocks too: see `making.with_making`."""
+        return with_making(self.recipes, self.lowered.members, self.holders, made)
 
     def _keep(self) -> list[Key]:
         return [ref for _, refs in self.lowered.outputs.values() for ref in refs if type(ref) is tuple and is_key(ref)]

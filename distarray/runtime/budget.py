@@ -105,6 +105,12 @@ def most_in_memory(env: Environment) -> int | None:
     return None if room is None else room.held
 
 
+def most_beside_disk(env: Environment) -> int:
+    """Return the bytes that tasks of a worker may read and make in any case, while other blocks lie on its disk."""
+    room = None if is_limit_set(env) else room_of(env)
+    return 0 if room is None else min(room.made, room.held)
+
+
 def refuse(names: str, needed: int, why: str) -> NoReturn:
     """Raise the error that says that a plan does not fit."""
     raise MemoryBudgetError(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from dask._task_spec import Alias, DataNode, Task, TaskRef
+from dask._task_spec import Alias, DataNode, Task
 
 from distarray.expr import crossing
 from distarray.expr.expr import Expr, postorder
+from distarray.lower.calls import calling, of_blocks
 from distarray.lower.liveness import Liveness
-from distarray.lower.template import Lowered
+from distarray.lower.template import Template
+from distarray.planner.graph import Graph, canonical
 from distarray.runtime import counters, flights
 from distarray.runtime.arrivals import in_event_loop
 from distarray.runtime.budget import check_whole_kernels, excess_of, names_of, refuse
@@ -20,13 +22,14 @@ from distarray.runtime.bundles import futures_behind
 from distarray.runtime.evaluate import settle
 from distarray.runtime.fit import peaks_of
 from distarray.runtime.hosts import place
-from distarray.runtime.instantiate import new_run
+from distarray.runtime.instantiate import Instance, new_run
+from distarray.runtime.member_runs import programs_of
 from distarray.runtime.members import executor_for, locked
 from distarray.runtime.memory import is_limit_set, memory_limit
-from distarray.runtime.planning import is_ample
+from distarray.runtime.planning import context_of, is_ample
 from distarray.runtime.prepare import Prepared, prepare
-from distarray.runtime.promised import PromisedBlocks, joined, make_here
-from distarray.runtime.running import count
+from distarray.runtime.promised import PromisedBlocks, make_here
+from distarray.runtime.running import count, sent
 from distarray.runtime.task_graph import taken_out
 from distarray.sharding.sharding import Sharding
 
@@ -64,7 +67,9 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
             if flights.wait_for(order, node.env):
                 return graph_of(node)
             found = prepare(order, {id(node)}, node.env, is_checked=False)
-            found, lowered = _taken_along(found, run)  # Dask may use a block and drop it
+            # Dask may use a block and drop it
+            found, instance = _taken_along(found, lambda now: now.instance(run), is_run_here=False)
+            lowered = instance.lowered
             for leaf in found.graph.nodes:
                 if leaf.memo is not None:
                     leaf.memo.exported = True  # the tasks have its blocks, for as long as somebody has the graph
@@ -149,55 +154,51 @@ def for_each_block(
     make_here((node,))
     run = new_run()
 
-    def called(lowered: Lowered) -> Lowered:
-        """Return tasks that make blocks, and those that call the function with them; no block is kept."""
-        tasks, members = dict(lowered.tasks), dict(lowered.members)
-        ((sharding, refs),) = lowered.outputs.values()
-        for number, (tile, ref) in enumerate(zip(sharding.tiles(), refs[: sharding.n_tiles], strict=True)):
-            key = (f"dx-call-{run}", 0, number)
-            member = sharding.member(tile)
-            ref = TaskRef(getattr(ref, "key", ref)) if isinstance(ref, tuple) or hasattr(ref, "key") else ref
-            tasks[key] = Task(key, function, ref, *arguments(sharding.tile_box(node.shape, tile)), env.device, member)
-            members[key] = member
-        return replace(lowered, tasks=tasks, members=members, outputs={})
+    def calls_of(sharding: Sharding) -> list[tuple[Any, ...]]:
+        return [arguments(sharding.tile_box(node.shape, tile)) for tile in sharding.tiles()]
+
+    def with_calls(graph: Graph, template: Template) -> Instance:
+        """Return a run that makes blocks, and calls the function with them; no block is kept."""
+        ((sharding, _),) = template.lowered.outputs.values()
+        return Instance(calling(template, function, calls_of(sharding), env.device), graph, env, run)
+
+    def called(now: Prepared) -> Instance:
+        return with_calls(now.graph, now.instance(run).template)
 
     with locked():
         if memo is not None:
-            nodes: Sequence[Expr] = ()
-            sharding = memo.sharding
-            lowered = called(Lowered(outputs={0: (sharding, list(memo.blocks))}))
+            instance = with_calls(canonical((node,), set(), context_of(env)), of_blocks(memo.sharding))
         else:
             order = postorder([node])
             if flights.wait_for(order, env):
                 return for_each_block(node, function, arguments)
             found = prepare(order, {id(node)}, env, is_checked=False)
-            found, lowered = _taken_along(found, run, called)
-            nodes = found.graph.nodes
-            ((sharding, _),) = lowered.outputs.values()
-            lowered = called(lowered)
-            count(lowered)
-        calls = [key for key in lowered.tasks if key[0] == f"dx-call-{run}"]
+            found, instance = _taken_along(found, called, is_run_here=True)
+            if counters.active:
+                count(found.lowered(run))
+        ((sharding, keys),) = instance.outputs.values()
         for c in counters.active:
-            c.tasks += len(calls)
-            c.by_class["call"] += len(calls)
+            c.tasks += len(keys)
+            c.by_class["call"] += len(keys)
         if not env.is_cluster:
-            results = executor.submit(lowered.tasks, lowered.members, calls, lowered.after)
-            return sharding, [results[key] for key in calls]
-        whole = joined(nodes, lowered.tasks, lowered.members, calls, ())
-        futures = executor.submit(whole.tasks, whole.members, whole.keep)
-        whole.settle(futures)
-    return sharding, executor.fetch([futures[key] for key in calls])
+            lowered = instance.lowered
+            results = executor.submit(lowered.tasks, lowered.members, keys, lowered.after)
+            return sharding, [results[key] for key in keys]
+        ((_, stored),) = sent(instance)
+    return sharding, executor.fetch(list(stored.blocks))
 
 
 def _taken_along(
-    found: Prepared, run: str, called: Callable[[Lowered], Lowered] = lambda lowered: lowered
-) -> tuple[Prepared, Lowered]:
-    """Return an evaluation with its host data sent, and its tasks.
+    found: Prepared, instance_of: Callable[[Prepared], Instance], *, is_run_here: bool
+) -> tuple[Prepared, Instance]:
+    """Return an evaluation with its host data sent, and its run.
 
     Parameters
     ----------
-    called
-        Adds tasks that read the results.
+    instance_of
+        Makes the run; its results are not kept.
+    is_run_here
+        Whether it is sent by us, maybe as programs. Dask runs it as tasks.
 
     Raises
     ------
@@ -205,17 +206,18 @@ def _taken_along(
         If members cannot hold what the tasks need, even if no result is kept; then nothing was sent.
     """
     plan, graph, env = found.plan, found.graph, found.env
-    lowered = found.lowered(run)
-    check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
-    if not is_ample(graph.nodes, env) if env.is_cluster else is_limit_set(env):
-        held = peaks_of(replace(called(lowered), outputs={}), graph, env)
+    instance = instance_of(found)
+    check_whole_kernels(instance.template.lowered.drafts, graph.nodes, memory_limit(env))
+    is_tight = not is_ample(graph.nodes, env) if env.is_cluster else is_limit_set(env)
+    if is_tight and not (is_run_here and programs_of(instance) is not None):
+        held = peaks_of(replace(instance.lowered, outputs={}), graph, env)
         if (why := excess_of(held, env)) is not None:
             needed, stage = held.worst
             refuse(names_of(plan, graph.nodes, stage), needed, why)
     if not found.cuts:
-        return found, lowered
+        return found, instance
     found = found.sent()
-    return found, found.lowered(run)
+    return found, instance_of(found)
 
 
 def _settle(node: Expr) -> None:

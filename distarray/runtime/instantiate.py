@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -33,7 +33,7 @@ from distarray.runtime.bundles import BundledBlocks
 from distarray.runtime.donation import withheld
 from distarray.runtime.known_rates import rates_for
 from distarray.runtime.memory import STREAMED, memory_limit, n_threads_of
-from distarray.runtime.promised import Promise
+from distarray.runtime.promised import Promise, PromisedBlocks
 from distarray.runtime.shipping import shipped
 from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
@@ -89,6 +89,12 @@ class Instance:
         return found if key is None else TaskRef(key)
 
     @cached_property
+    def promised(self) -> dict[int, PromisedBlocks]:
+        """By number of a node its blocks, if some of them are still to be made by tasks of others."""
+        memos = [(i, node.memo.blocks) for i, node in enumerate(self.graph.nodes) if node.memo is not None]
+        return {i: blocks for i, blocks in memos if isinstance(blocks, PromisedBlocks) and blocks.make is not None}
+
+    @cached_property
     def bundled(self) -> Bundled:
         """Of which nodes members have bundles."""
         found = [(i, blocks) for i, blocks in enumerate(self._blocks) if isinstance(blocks, BundledBlocks)]
@@ -106,13 +112,19 @@ class Instance:
                     for member, program in programs.by_member.items()
                 }
 
-        return self.template.given_as(programs.ahead, self.bundled, find)
+        return self.template.given_as(programs.form, self.bundled, find)
 
-    def arguments(self, given: Mapping[int, Given]) -> dict[int, tuple[Any, ...]]:
-        """Return by member what the task of its program gets: blocks, or what stands for keys of blocks and bundles."""
-        return {member: tuple([self._argument(ref, member) for ref in found.args]) for member, found in given.items()}
+    def arguments(self, given: Mapping[int, Given], made: Collection[Leaf] = frozenset()) -> dict[int, tuple[Any, ...]]:
+        """Return by member what the task of its program gets: blocks, what stands for keys of blocks and bundles, or
+        how to make a block that others promised.
+        """
+        return {
+            member: tuple([self._argument(ref, member, made) for ref in found.args]) for member, found in given.items()
+        }
 
-    def _argument(self, ref: Leaf | ClientBox, member: int) -> Any:
+    def _argument(self, ref: Leaf | ClientBox, member: int, made: Collection[Leaf]) -> Any:
+        if type(ref) is Leaf and ref in made:
+            return self.promised[ref.node].maker(ref.number)
         if (ref.node, member) in self.bundled:
             return TaskRef(self._blocks[ref.node].bundle(member).key)
         return self.given(ref)

@@ -2,25 +2,29 @@
 
 Where all that a member reads, makes and sends would fit even if it never freed any of it, memory is no matter, and
 messages come as they are made. Else they come with credits, as many turns ahead as fits: what a member then holds is
-known before (`lower.credits`). Where no member needs anything of another, programs are run only where memory is no
-matter: if they are fewer Dask tasks, with those that would take tiles out of bundles, or make a bundle anew.
+known before (`lower.credits`). Where no member needs anything of another, programs are run only if they are fewer Dask
+tasks, with those that would take tiles out of bundles, or make a bundle anew.
 
-Blocks that are still to be made by others' tasks would all have to be there at once, so what reads such, and what fits
-in no way, runs as one task for each tile: there Dask brings what a task needs, and takes it to disk meanwhile. So does
-a redistribution for which the user says how much memory it may take.
+Blocks that are still to be made by others' tasks are given to programs if all of them fit at once; else steps make
+those that can be made by themselves (`lower.making`). What fits in no way runs as one task for each tile: there Dask
+brings what a task needs, and takes it to disk meanwhile.
+
+What a user lets a redistribution hold is one more bound: with credits what its steps make and receive is known, as is
+what all of them do.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from distarray.expr.expr import Environment
+from distarray.expr.expr import Environment, Expr
 from distarray.lower.credits import Programs, Sizes, peaks
+from distarray.lower.footprint import Need, footprint
 from distarray.lower.liveness import sizes_of
 from distarray.lower.member_programs import MemberProgram
 from distarray.lower.messages import Key
@@ -28,13 +32,13 @@ from distarray.lower.recipes import Leaf
 from distarray.lower.template import Lowered, Template
 from distarray.planner.graph import Graph
 from distarray.planner.redistributing import wishes
-from distarray.runtime.budget import most_in_memory
+from distarray.runtime.budget import most_beside_disk, most_in_memory
 from distarray.runtime.bundles import holdings
 from distarray.runtime.fit import held_in, standing_of
 from distarray.runtime.instantiate import Instance
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import limits_to_try, memory_limit, n_tasks_at_once
-from distarray.runtime.promised import PromisedBlocks
+from distarray.runtime.promised import Promise, read_once
 from distarray.sharding.dealing import dealt, n_elements
 
 #: Turns that messages may come ahead of the first step that reads them: the first of these that fits.
@@ -44,17 +48,53 @@ SCRATCH = 2
 
 
 class _Paced(NamedTuple):
-    """A _Paced is what is known of a template with credits: sizes, and by turns ahead programs and what they hold."""
+    """A _Paced is what is known of a template with credits: sizes, and by turns ahead what was tried.
+
+    Parameters
+    ----------
+    tried
+        By turns, promised blocks that are made, and threads: the programs, what they hold, and whether redistributions
+        keep to what they may hold.
+    """
 
     sizes: Sizes
-    tried: dict[tuple[int, int], tuple[Mapping[int, MemberProgram], Mapping[int, int]]]
+    tried: dict[tuple[int, frozenset[Leaf], int], tuple[Mapping[int, MemberProgram], Mapping[int, int], bool]]
+
+
+class _Bounded(NamedTuple):
+    """A _Bounded is a redistribution for which the user says how many bytes a member may hold.
+
+    Parameters
+    ----------
+    stage
+        Its number.
+    needs
+        What it takes on each member.
+    most
+        The bytes.
+    """
+
+    stage: int
+    needs: Mapping[int, Need]
+    most: int
+
+    @property
+    def fits_at_once(self) -> bool:
+        """Return whether members may hold all of it, copies included, without ever freeing any."""
+        return max([need.bytes_in(1) for need in self.needs.values()], default=0) <= self.most
 
 
 _PACED: WeakKeyDictionary[Template, _Paced] = WeakKeyDictionary()
 
 
-def programs_of(instance: Instance) -> Programs | None:
-    """Return the programs that a run is; None where each of its tasks is a task of Dask."""
+def programs_of(instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple) -> Programs | None:
+    """Return the programs that a run is; None where each of its tasks is a task of Dask.
+
+    Parameters
+    ----------
+    others
+        See `evaluate.evaluate`.
+    """
     env, graph, template = instance.env, instance.graph, instance.template
     fixed = template.lowered
     if not env.is_cluster:
@@ -62,15 +102,22 @@ def programs_of(instance: Instance) -> Programs | None:
     is_renewed = not template.kept.renewed.isdisjoint(instance.bundled)
     if not (fixed.has_messages or is_renewed or template.n_saved_by_programs + instance.n_taken > 0):
         return None
-    if any(draft.is_move and wishes(draft.stage, graph.nodes)[1] is not None for draft in fixed.drafts):
-        return None  # what the user lets it hold
-    if makes_little(fixed, graph, env):
+    if makes_little(fixed, graph, env) and all(bounded.fits_at_once for bounded in _bounded(instance)):
         return Programs(template.programs, None, {})
-    if not fixed.has_messages:
-        return None
-    if any(node.memo is not None and _is_promised(node.memo.blocks) for node in graph.nodes):
-        return None
-    return _fitting(instance)
+    found = _fitting(instance, frozenset())
+    if found is None and (made := _made_alone(instance, others)):
+        found = _fitting(instance, made)
+    return found
+
+
+def _bounded(instance: Instance) -> list[_Bounded]:
+    """Return the redistributions for which the user says how much they may hold."""
+    found = []
+    for n, draft in enumerate(instance.template.lowered.drafts):
+        if draft.is_move and (most := wishes(draft.stage, instance.graph.nodes).memory) is not None:
+            assert draft.moves is not None
+            found.append(_Bounded(n, footprint(draft.moves), most))
+    return found
 
 
 def makes_little(lowered: Lowered, graph: Graph, env: Environment) -> bool:
@@ -81,36 +128,67 @@ def makes_little(lowered: Lowered, graph: Graph, env: Environment) -> bool:
     return bool(held + given + SCRATCH * lowered.most_nbytes <= most)
 
 
-def _is_promised(blocks: object) -> bool:
-    return isinstance(blocks, PromisedBlocks) and blocks.make is not None
+def _made_alone(instance: Instance, others: Callable[[], Iterable[Expr] | None]) -> frozenset[Leaf]:
+    """Return the promised blocks that programs may make: each by tasks of its own, and nobody else needs it."""
+    if not instance.promised:
+        return frozenset()
+    nodes, fixed = instance.graph.nodes, instance.template.lowered
+    once = read_once([nodes[i] for i in instance.promised], others)
+    kept = {ref for _, refs in fixed.outputs.values() for ref in refs if type(ref) is Leaf}
+    free = {i: blocks.made_alone() for i, blocks in instance.promised.items() if id(nodes[i]) in once}
+    found = {ref for ref in _given(instance) if ref.node in free and ref.number in free[ref.node]}
+    return frozenset(found - kept)
 
 
-def _fitting(instance: Instance) -> Programs | None:
-    """Return the programs that let messages come furthest ahead of those that fit."""
+def _given(instance: Instance) -> set[Leaf]:
+    """Return the blocks that programs are given."""
+    return {ref for program in instance.template.programs.values() for ref in program.given if type(ref) is Leaf}
+
+
+def _fitting(instance: Instance, made: frozenset[Leaf]) -> Programs | None:
+    """Return the programs that let messages come furthest ahead of those that fit, and make some promised blocks.
+
+    They fit in memory beside all that members hold; or, if that may lie on disk, they and what they read are little.
+    """
     env, template = instance.env, instance.template
     known = _PACED.get(template)
     if known is None:
         known = _PACED[template] = _Paced(_sizes(instance), {})
-    limit, serving = most_in_memory(env), executor_for(env).serving()
-    resident = _resident(instance) + _copies(instance)
+    limit, little, serving = most_in_memory(env), most_beside_disk(env), executor_for(env).serving()
+    held, read = standing_of(env).held, _read(instance, made)
+    coming = _coming(instance, made) + _copies(instance)
     for ahead in AHEAD:
-        at = ahead, n_tasks_at_once(env)
+        at = ahead, made, n_tasks_at_once(env)
         if at not in known.tried:
             known.tried[at] = _tried(instance, known.sizes, *at)
-        programs, needs = known.tried[at]
-        peak = Counter(resident)
+        programs, needs, is_bounded = known.tried[at]
+        own = Counter(coming)
         for member, nbytes in needs.items():
-            peak[serving.get(member, member)] += nbytes
-        if limit is None or max(peak.values(), default=0) <= limit:
-            return Programs(programs, ahead, peak)
+            own[serving.get(member, member)] += nbytes
+        peak, used = own + Counter(held), own + read
+        fits = limit is None or max(peak.values(), default=0) <= limit or max(used.values(), default=0) <= little
+        if is_bounded and fits:
+            return Programs(programs, ahead, peak, made)
     return None
 
 
-def _resident(instance: Instance) -> Counter[int]:
-    """Return by member the bytes that are there before and stay, with host data that travel with its program."""
+def _read(instance: Instance, made: frozenset[Leaf]) -> Counter[int]:
+    """Return by member the bytes of blocks that its program is given, and does not make."""
+    serving, nbytes = executor_for(instance.env).serving(), _nbytes(instance.graph)
+    found: Counter[int] = Counter()
+    for member, program in instance.template.programs.items():
+        given = [ref for ref in program.given if type(ref) is Leaf and ref not in made]
+        found[serving.get(member, member)] += sum([nbytes[ref] for ref in given])
+    return found
+
+
+def _coming(instance: Instance, made: frozenset[Leaf]) -> Counter[int]:
+    """Return by member the bytes that come to it for a run, and stay: host data that are sent before or travel with its
+    program, and what others' tasks make for it.
+    """
     env, graph = instance.env, instance.graph
     standing = standing_of(env)
-    found = Counter(standing.held)
+    found: Counter[int] = Counter()
     for node in graph.nodes:
         memo = node.memo
         if memo is None or memo.on_client:
@@ -122,6 +200,10 @@ def _resident(instance: Instance) -> Counter[int]:
                     found[spare] += nbytes
     for member, program in instance.template.programs.items():
         found[member] += sum([block.nbytes for block in map(instance.given, program.given) if _is_host(block)])
+    sizes, promised = _nbytes(graph), instance.promised
+    for ref in _given(instance) - made if promised else ():
+        if ref.node in promised and type(promised[ref.node].handles[ref.number]) is Promise:
+            found[instance.template.holders[ref.node][ref.number]] += sizes[ref]
     return found
 
 
@@ -163,18 +245,29 @@ def _kept_sizes(instance: Instance) -> dict[Key, int]:
 
 
 def _tried(
-    instance: Instance, sizes: Sizes, ahead: int, n_threads: int
-) -> tuple[Mapping[int, MemberProgram], Mapping[int, int]]:
-    """Return the programs of a template with credits, and the most bytes that each holds beside what it is given."""
-    programs = instance.template.with_credits(ahead)
-    nbytes = _nbytes(instance.graph)
+    instance: Instance, sizes: Sizes, ahead: int, made: frozenset[Leaf], n_threads: int
+) -> tuple[Mapping[int, MemberProgram], Mapping[int, int], bool]:
+    """Return the programs of a template with credits, the most bytes that each holds beside what it is given, and
+    whether redistributions keep to what they may hold.
+    """
+    template, nbytes = instance.template, _nbytes(instance.graph)
+    programs = template.with_credits(ahead, made)
+    recipes, _, blocks = template.with_making(made)
+    own = {key: nbytes[leaf] for key, leaf in blocks.items()}
+    sizes = Sizes({**sizes.results, **own}, {**sizes.needs, **{key: SCRATCH * n for key, n in own.items()}})
     given = {
         program.sent[slot][0]: nbytes[ref]
         for program in programs.values()
         for slot, ref in enumerate(program.given)
         if slot in program.sent and isinstance(ref, Leaf)
     }
-    return programs, peaks(programs, sizes, given, n_threads)
+    is_bounded = True
+    for stage, needs, most in _bounded(instance):
+        keys = {key for key, recipe in recipes.items() if stage in recipe.stages(key)}
+        held = Counter(peaks(programs, sizes, given, n_threads, keys))
+        held.update({member: need.source for member, need in needs.items()})
+        is_bounded = is_bounded and max(held.values(), default=0) <= most
+    return programs, peaks(programs, sizes, given, n_threads), is_bounded
 
 
 def _nbytes(graph: Graph) -> dict[Leaf, int]:

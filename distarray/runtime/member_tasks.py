@@ -156,17 +156,17 @@ class SentTemplates:
     def __init__(self, homes: Sequence[str]) -> None:
         self._homes = homes
         self._lock = threading.Lock()
-        #: By template; by steps that messages come ahead, and what comes in bundles.
-        self._known: WeakKeyDictionary[Template, dict[tuple[int | None, Bundled], SentTemplate]] = WeakKeyDictionary()
+        #: By template; by the form of its programs, and what comes in bundles.
+        self._known: WeakKeyDictionary[Template, dict[tuple[Any, Bundled], SentTemplate]] = WeakKeyDictionary()
 
     def graph_of(self, run: MemberRun) -> tuple[RunGraph, SentTemplate, Collection[Key]]:
         """Return the graph of a run, what workers have of its template, and keys of the graph that are to be held for
         that.
         """
-        by_member, ahead, _ = run.programs
+        by_member = run.programs.by_member
         with self._lock:  # tasks that evaluate something hold no other
             known = self._known.setdefault(run.template, {})
-            form = ahead, run.bundled
+            form = run.programs.form, run.bundled
             if form not in known:
                 known[form] = SentTemplate(self._shipped(by_member, run.found))
             sent = known[form]
@@ -187,7 +187,8 @@ class SentTemplates:
         data: bytes = dumps(run.parameters)
         # What a task asks for waits for nobody: the task, maybe a step of a program, waits for it. Nor is anybody to
         # wait for functions of the user's, which may wait for anything.
-        is_queued = ahead is not None and not is_inside_task() and not calls_back(run.parameters[0].late.values())
+        is_users = bool(run.programs.made) or calls_back(run.parameters[0].late.values())
+        is_queued = run.programs.ahead is not None and not is_inside_task() and not is_users
         tasks = {**run.tasks, **new}
         graph = RunGraph(tasks, beside, self._homes, run.name, data, programs, label=run.label, is_queued=is_queued)
         return graph, sent, new.keys()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -128,8 +128,8 @@ def _has_much(env: Environment) -> bool:
     return bool(held_in(env)[0] > MOST_HELD * memory_limit(env))
 
 
-def checked(graph: Graph, env: Environment) -> Plan:
-    """Return the plan of a graph, that its members can hold.
+def checked(graph: Graph, env: Environment, others: Callable[[], Iterable[Expr] | None] = tuple) -> Plan:
+    """Return the plan of a graph, that its members can hold; for `others` see `evaluate.evaluate`.
 
     Raises
     ------
@@ -141,24 +141,26 @@ def checked(graph: Graph, env: Environment) -> Plan:
     if not env.is_cluster:
         check_peak(plan, graph.nodes, env)
         return plan
-    excess = exceeds(plan, graph, env)
+    excess = exceeds(plan, graph, env, others)
     if excess is not None and PLANS.info().misses == n_made:
         # The plan is of a time when more was held, or less.
         plan = fit_to_memory(_plan(graph, env), graph, env)
         PLANS.put(graph.key, plan, config.get("plan-cache-size"))
-        excess = exceeds(plan, graph, env)
+        excess = exceeds(plan, graph, env, others)
     if excess is not None:
         (needed, stage), why = excess
         refuse(names_of(plan, graph.nodes, stage), needed, why)
     return plan
 
 
-def exceeds(plan: Plan, graph: Graph, env: Environment) -> tuple[tuple[int, int], str] | None:
+def exceeds(
+    plan: Plan, graph: Graph, env: Environment, others: Callable[[], Iterable[Expr] | None] = tuple
+) -> tuple[tuple[int, int], str] | None:
     """Return what the workers of a cluster cannot hold of a plan: the most bytes of one, and the stage; and why."""
     if is_ample(graph.nodes, env):
         return None
     instance = instance_of(plan, graph, env, "budget")
-    if makes_little(instance.template.lowered, graph, env) or programs_of(instance) is not None:
+    if makes_little(instance.template.lowered, graph, env) or programs_of(instance, others) is not None:
         return None
     found = peaks_of(instance.lowered, graph, env)
     why = excess_of(found, env)

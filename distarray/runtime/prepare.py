@@ -74,6 +74,7 @@ def prepare(
     wanted: set[int],
     env: Environment,
     stand_ins: Mapping[int, Expr] = MappingProxyType({}),
+    others: Callable[[], Iterable[Expr] | None] = tuple,
     *,
     is_checked: bool = True,
 ) -> Prepared:
@@ -83,6 +84,8 @@ def prepare(
     ----------
     order, wanted, stand_ins
         See `Prepared` and `crossings.foreseen`.
+    others
+        As for `evaluate`.
     is_checked
         Whether members must be able to hold what is read, made and kept.
 
@@ -95,7 +98,7 @@ def prepare(
     hosts = [n for n in order if id(n) in cuts]
     graph = canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
     with planning():
-        plan = checked(graph, env) if is_checked else found_plan(graph, env)
+        plan = checked(graph, env, others) if is_checked else found_plan(graph, env)
     return Prepared(plan, graph, env, order, wanted, cuts)
 
 

@@ -1,7 +1,8 @@
 """Blocks that are still to be made when their array exists already: by tasks of somebody else, at their first use.
 
 On a cluster these tasks are sent along with those of the first evaluation that reads the blocks, and only those that it
-reads. In this process all blocks are made before an evaluation takes the lock: making them may run code of the user.
+reads; or they are steps of its member programs, where not all blocks fit at once (`member_runs`). In this process all
+blocks are made before an evaluation takes the lock: making them may run code of the user.
 """
 
 from __future__ import annotations
@@ -9,10 +10,16 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+
+from dask._task_spec import DataNode, execute_graph
+from dask.sizeof import sizeof
 
 from distarray.expr.expr import BlockName, Environment, Expr, postorder
 from distarray.runtime.members import executor_for
+from distarray.runtime.shipping import shipped
+from distarray.runtime.wire import EMBED_NBYTES
 
 if TYPE_CHECKING:
     from dask._task_spec import Task
@@ -57,6 +64,8 @@ class PromisedBlocks(Sequence[Any]):
         #: What tasks refer to: the blocks that there are, and promises.
         self.handles: list[Any] = [Promise(key) for key in keys]
         self.make: Callable[[Sequence[int]], Any] | None = make
+        #: By number of a block that is made alone the tasks that do it; None before somebody asks.
+        self._alone: dict[int, dict[Key, Task]] | None = None
         self._lock = threading.RLock()
         self._is_here = not env.is_cluster
         if self._is_here:
@@ -86,6 +95,18 @@ class PromisedBlocks(Sequence[Any]):
         """Return numbers of the blocks that are still to be made, by key."""
         return {block.key: i for i, block in enumerate(self.handles) if type(block) is Promise}
 
+    def made_alone(self) -> Collection[int]:
+        """Return the numbers of blocks that are made by tasks that make no other block, of nothing that is there."""
+        if self._alone is None:
+            self._alone = {} if self.make is None else _tasks_of_each(self.make(()).tasks, self.promised())
+        return self._alone.keys()
+
+    def maker(self, number: int) -> Any:
+        """Return what makes a block that is made alone: a function without arguments, as it travels."""
+        assert self._alone is not None
+        (found,) = shipped([partial(_made, self._alone[number], self.handles[number].key)])
+        return found
+
     def make_all(self) -> None:
         """Make what is still to be made; on a cluster without waiting for it."""
         with self._lock:
@@ -105,11 +126,43 @@ class PromisedBlocks(Sequence[Any]):
         with self._lock:
             self.handles = [found.get(block.key, block) if type(block) is Promise else block for block in self.handles]
             if not self.promised():
-                self.make = None  # and what it holds
+                self.make = self._alone = None  # and what they hold
                 _here.discard(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, ([BlockName(block.key) if hasattr(block, "key") else block for block in self],)
+
+
+def _tasks_of_each(tasks: Mapping[Key, Any], wanted: Mapping[Key, int]) -> dict[int, dict[Key, Any]]:
+    """Return, by the number of each wanted result that shares no task with another, the tasks that make it.
+
+    Small data may be shared; what refers to anything else than these tasks is left out.
+    """
+    found: dict[int, dict[Key, Any]] = {}
+    owners: dict[Key, int] = {}
+    shared: set[int] = set()
+    for wanted_key, number in wanted.items():
+        own = found[number] = {}
+        stack = [wanted_key]
+        while stack:
+            key = stack.pop()
+            task = tasks.get(key)
+            if key in own:
+                continue
+            if task is None:
+                shared.add(number)
+            elif type(task) is DataNode and sizeof(task.value) <= EMBED_NBYTES:
+                own[key] = task
+            elif (first := owners.setdefault(key, number)) != number:
+                shared |= {first, number}
+            else:
+                own[key] = task
+                stack.extend(task.dependencies)
+    return {number: own for number, own in found.items() if number not in shared}
+
+
+def _made(tasks: dict[Key, Any], key: Key) -> Any:
+    return execute_graph(tasks, keys={key})[key]
 
 
 def make_here(targets: Iterable[Expr]) -> None:
@@ -118,6 +171,19 @@ def make_here(targets: Iterable[Expr]) -> None:
         for node in postorder(targets):
             if node.memo is not None and isinstance(node.memo.blocks, PromisedBlocks) and node.memo.blocks in _here:
                 node.memo.blocks.make_all()
+
+
+def read_once(nodes: Iterable[Expr], others: Callable[[], Iterable[Expr] | None]) -> set[int]:
+    """Return the ``id`` of nodes whose promised blocks nobody needs but who evaluates them now.
+
+    Parameters
+    ----------
+    others
+        What is pending elsewhere; None: that cannot be told, and it may need all of them.
+    """
+    dead = {id(node) for node in nodes if not node.is_live}
+    pending = others() if dead else ()
+    return set() if pending is None else dead.difference(map(id, postorder(pending)))
 
 
 class Joined(NamedTuple):
@@ -153,7 +219,7 @@ def joined(
     read
         Keys that it reads; those that its tasks depend on are among them in any case.
     others
-        What is pending elsewhere; None: that cannot be told, and all blocks are kept.
+        See `read_once`.
     """
     waiting = [
         (node, node.memo.blocks)
@@ -163,8 +229,7 @@ def joined(
     if not waiting:
         return Joined(tasks, members, keep, ())
     asked = {*keep, *read}.union(*[task.dependencies for task in tasks.values()])
-    pending = others()
-    needed = None if pending is None else {id(node) for node in postorder(pending)}
+    once = read_once([node for node, _ in waiting], others)
     sources: dict[Key, Task] = {}
     bound, kept = dict(members), dict.fromkeys(keep)
     for node, blocks in waiting:
@@ -173,7 +238,7 @@ def joined(
         made = blocks.make(list(numbers.values()))
         sources |= made.tasks
         bound |= made.members
-        if needed is None or node.is_live or id(node) in needed:
+        if id(node) not in once:
             kept |= dict.fromkeys(numbers)
     ordered = _first_needed(tasks, sources, {**kept, **dict.fromkeys(read)})
     return Joined(ordered, bound, list(kept), [blocks for _, blocks in waiting])

@@ -14,6 +14,7 @@ from dask._task_spec import TaskRef
 from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.devices import hold_pools
+from distarray.lower.calls import CALL
 from distarray.lower.credits import Programs
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
@@ -60,7 +61,7 @@ def begun(
         See `evaluate.evaluate`.
     """
     check_held([n for n in order if n.memo is None], wanted)
-    plan, graph, *_ = prepare(order, wanted, env).sent()
+    plan, graph, *_ = prepare(order, wanted, env, others=others).sent()
     if plan.is_provisional:
         uses_of(graph)[0] += 1
     cluster = env.is_cluster
@@ -116,7 +117,7 @@ def handed_out(
     """
     env, graph = instance.env, instance.graph
     if env.is_cluster:
-        found = _sent(instance, others)
+        found = sent(instance, others)
         return [(graph.nodes[i], stored) for i, stored in found if graph.nodes[i].memo is None]
     before = {id(b) for n in graph.nodes if n.memo is not None for b in n.memo.present}
     made = _run_here(instance, nbytes)
@@ -141,12 +142,12 @@ def _run_here(instance: Instance, nbytes: int) -> dict[Any, Any]:
     return {instance.named(key): value for key, value in found.items()}
 
 
-def _sent(instance: Instance, others: Callable[[], Iterable[Expr] | None]) -> list[tuple[int, Stored]]:
+def sent(instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple) -> list[tuple[int, Stored]]:
     """Send a run to the workers of a cluster, as member programs or as tasks; return what becomes of the results, by
     their numbers.
     """
     graph, executor = instance.graph, executor_for(instance.env)
-    if instance.template.kept.all_keys and (programs := programs_of(instance)) is not None:
+    if instance.template.kept.all_keys and (programs := programs_of(instance, others)) is not None:
         return _sent_as_programs(instance, programs, others)
     keep = [ref for _, refs in instance.outputs.values() for ref in refs if isinstance(ref, tuple)]
     lowered = instance.lowered
@@ -165,7 +166,7 @@ def _sent_as_programs(
     """Send a run as member programs; what this takes does not depend on the number of tiles that come in bundles."""
     graph, template = instance.graph, instance.template
     ways = instance.given_to(programs)
-    blocks = instance.arguments(ways)
+    blocks = instance.arguments(ways, programs.made)
     read = {block.key for given in blocks.values() for block in given if type(block) is TaskRef}
     keep = list(map(instance.named, template.kept.all_keys))
     whole = joined(graph.nodes, {}, {}, keep, read, others)
@@ -190,13 +191,16 @@ def _sent_as_programs(
 
 
 def kept_nbytes(outputs: Mapping[int, tuple[Sharding, Sequence[Any]]], graph: Graph) -> dict[Any, int]:
-    """Return the bytes of each block that tasks make and that is kept, by its key; for `outputs` see `Lowered`."""
+    """Return the bytes of each block that tasks make and that is kept, by its key; for `outputs` see `Lowered`.
+
+    What functions return that are called with blocks is no block.
+    """
     found: dict[Any, int] = {}
     for i, (sharding, refs) in outputs.items():
         node = graph.nodes[i]
         for n, ref in zip(n_elements(sharding, node.shape), refs, strict=True):
             if isinstance(ref, tuple):
-                found[ref] = n * node.dtype.itemsize
+                found[ref] = 0 if ref[0].startswith(CALL) else n * node.dtype.itemsize
     return found
 
 

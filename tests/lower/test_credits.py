@@ -118,3 +118,25 @@ def test_a_pipe_holds_as_many_messages_as_it_is_ahead() -> None:
         # One has what it makes, and what it made ahead, which leaves as late; the other what it makes and reads, and
         # what came ahead.
         assert found == {0: 100 + 2 * ahead * 100, 1: 100 + (1 + ahead) * 100}
+
+
+def test_a_block_that_steps_fill_one_after_the_other_counts_once() -> None:
+    """A member receives ten parts of a block of 1000 bytes, and fills them in; what another one does is left out."""
+    recipes: dict[Any, Recipe] = {}
+    members = {}
+    for n in range(10):
+        before = [("dx-fill", 1, n - 1)] if n else []
+        recipes["dx-part", 0, n] = Recipe("piece", len, (Leaf(0, 0),))
+        recipes["dx-fill", 1, n] = Recipe("tile", len, (("dx-part", 0, n), *before))
+        members |= {("dx-part", 0, n): 0, ("dx-fill", 1, n): 1}
+    recipes["dx-other", 2, 0] = Recipe("tile", len, (("dx-fill", 1, 9),))
+    members["dx-other", 2, 0] = 1
+    nbytes = {"dx-part": 100, "dx-fill": 1000, "dx-other": 7}
+    results = {key: nbytes[key[0]] for key in recipes}
+    needs = {key: 0 if key[0] == "dx-fill" and key[2] else n for key, n in results.items()}
+    programs = with_credits(recipes, members, [("dx-other", 2, 0)], {0: (0,)}, 1)
+    sizes = Sizes(results, needs)
+    assert peaks(programs, sizes, {}, 1) == {0: 300, 1: 1200}
+    filled = {key for key in recipes if key[0] == "dx-fill"}
+    assert peaks(programs, sizes, {}, 1, filled) == {0: 0, 1: 1200}
+    assert peaks(programs, sizes, {}, 1, {("dx-other", 2, 0)}) == {0: 0, 1: 7}

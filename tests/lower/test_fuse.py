@@ -263,3 +263,13 @@ def test_a_chain_frees_what_lies_between() -> None:
 
     links = (Link((), make, 0, ()), Link((), after, 1, ((0, 0),), (0,)), Link((), last, 1, ((0, 1),), (1,)))
     assert tasks.run_chain(links, None, None) == [False, True]
+
+
+def test_tasks_that_do_not_wait_for_each_other_are_left_as_they_are() -> None:
+    """A hundred thousand tiles of one operation are not walked through."""
+    recipes = {("dx-add", 0, n): Recipe("tile", tasks.run_program, (n,)) for n in range(5)}
+    template = Template(dict(recipes))
+    template.lowered.members = dict.fromkeys(recipes, 0)
+    before = template.recipes
+    fuse(template, is_paced=True)
+    assert template.recipes is before and before == recipes

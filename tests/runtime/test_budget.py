@@ -148,6 +148,27 @@ def test_what_no_worker_can_hold_is_refused_without_a_limit_that_is_set(
                     assert counted.tasks == 0
 
 
+@pytest.mark.cluster
+def test_small_evaluations_run_as_programs_while_other_arrays_lie_on_disk(
+    cluster4: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they read and make is little, whatever else there is; what reads much runs as tasks, which Dask spills."""
+    with dx.config.set(block_bytes=0):
+        names = dx.current_team().mesh.names
+        large = (dx.arange(262144.0).reshape(512, 512) + 0).reshard((names, None)).persist()
+        x = (dx.arange(4096.0).reshape(64, 64) + 0).reshard((names, None)).persist()
+        dx.wait([large, x])
+        count_all(monkeypatch)
+        # Each member has 512 KiB of the one and 8 KiB of the other: less than 64 KiB are read and made of this.
+        for room, n_programs in [(Room(large.nbytes // 4, 1 << 16), 4), (Room(large.nbytes // 4, 1 << 14), 0)]:
+            monkeypatch.setattr(budget, "room_of", lambda env, room=room: room)
+            assert (x + x.T).explain().programs == n_programs
+        assert (large + large.T).explain().programs == 0
+        monkeypatch.setattr(budget, "room_of", lambda env: Room(large.nbytes // 4, 1 << 16))
+        a = np.arange(4096.0).reshape(64, 64)
+        np.testing.assert_array_equal(np.asarray(x + x.T), a + a.T)
+
+
 #: Programs on an array of this process, and what they give.
 HOST_PROGRAMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "reduced": (lambda h: float(dx.asarray(h).sum()), lambda h: h.sum()),

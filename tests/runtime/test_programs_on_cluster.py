@@ -180,6 +180,22 @@ def test_programs_are_known_to_workers_for_as_long_as_their_template(cluster4: A
         eventually(lambda: known() <= before)
 
 
+def test_a_session_of_many_programs_has_as_many_at_the_scheduler_as_are_remembered(cluster4: Any) -> None:
+    def known() -> int:
+        return sum(str(key[0]).startswith("dx-template-") for key in cluster4.run_on_scheduler(keys_of))
+
+    before, n_plans = known(), 3
+    with dx.config.set(plan_cache_size=n_plans, planner="propagation"):
+        for n in range(12, 24):
+            x = rows(A[:n, :n]).persist()
+            for k in range(2):
+                np.testing.assert_array_equal(np.asarray(x + k * x.T), A[:n, :n] + k * A[:n, :n].T)
+            del x
+            # The last that was lowered is remembered beside them while it is a trial.
+            eventually(lambda: known() <= before + 4 * (n_plans + 1))
+    assert known() > before
+
+
 def test_an_error_ends_the_programs_of_its_run_and_no_other(cluster: Any) -> None:
     a = np.arange(48.0 * 48).reshape(48, 48)
     x = rows(a).persist()
@@ -413,7 +429,7 @@ def test_explain_says_which_evaluations_run_as_programs(cluster4: Any) -> None:
     with dx.config.set(memory_limit=x.nbytes):
         assert (x + x.T).explain().programs == 4  # with credits: not all that it makes fits at once
     bounded = x.reshard((None, dx.current_team().mesh.names[0]), memory=x.nbytes)
-    assert bounded.explain().programs == 0  # what a redistribution may hold is kept to by tasks
+    assert bounded.explain().programs == 4
 
 
 def test_a_function_in_a_program_may_wait_for_other_tasks(cluster4: Any) -> None:

@@ -1,0 +1,51 @@
+"""Calls: a function that is called with each block of a result, where the block lies, as writers of files need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from distarray.lower.messages import Key
+from distarray.lower.recipes import Leaf, Recipe
+from distarray.lower.template import Lowered, Template
+from distarray.sharding.dealing import dealt
+from distarray.sharding.sharding import Sharding
+
+#: What the names of these tasks begin with.
+CALL = "dx-call"
+
+
+def of_blocks(sharding: Sharding) -> Template:
+    """Return a template that makes nothing: its result is the first node, which is there before and lies so."""
+    members = tuple([member for member, _ in dealt(sharding).places])
+    template = Template(holders={0: members})
+    template.lowered = Lowered(outputs={0: (sharding, [Leaf(0, number) for number in range(len(members))])})
+    return template
+
+
+def calling(
+    template: Template, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], device: str
+) -> Template:
+    """Return the tasks of a template of one result, and those that call a function with each block of it.
+
+    The blocks are not kept; what the calls return is, and takes the place of the result. Copies are passed by.
+
+    Parameters
+    ----------
+    function
+        Called as ``function(block, *arguments[number], device, member)``.
+    """
+    fixed = template.lowered
+    ((i, (sharding, refs)),) = fixed.outputs.items()
+    recipes, members = dict(template.recipes), dict(fixed.members)
+    keys: list[Key] = []
+    tiles = zip(sharding.tiles(), refs[: sharding.n_tiles], arguments, strict=True)
+    for number, (tile, ref, given) in enumerate(tiles):
+        keys.append((CALL, 0, number))
+        members[keys[-1]] = sharding.member(tile)
+        recipes[keys[-1]] = Recipe("tile", function, (ref, *given, device, members[keys[-1]]))
+    called = replace(fixed, members=members, outputs={i: (sharding.with_copies(False), keys)}, depth=fixed.depth + 1)
+    found = Template(recipes, template.specs, template.chains, template.holders, called)
+    found.kept.nbytes.update(dict.fromkeys(found.kept.all_keys, 0))
+    return found
