@@ -6,7 +6,7 @@ reads the old version any more, exactly as numpy would. It is also what expressi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -50,7 +50,9 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
     dict
         By ``id``: an array that nothing else refers to.
     """
-    steps, uses, root = _uses(order, wanted)
+    steps = [node for node in order if node.memo is None]
+    uses, root = uses_of(steps, wanted)
+    steps.sort(key=_program_order)
     values: dict[int, Any] = {}
     fresh = set(donated)
     for node in order:
@@ -63,34 +65,48 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
 
     with np.errstate(call=note, divide="call", over="call", invalid="call", under="ignore"):
         for node in steps:
-            value = _step(node, values, uses, root, fresh)
-            values[id(node)] = value
-            if not node.op.family.is_view:
-                fresh.add(id(node))
-            for o in node.operands:
-                if type(o) is Expr:
-                    i = id(o)
-                    r = root.get(i, i)
-                    if r != i:
-                        uses[i] -= 1
-                        if not uses[i]:
-                            del values[i]
-                    uses[r] -= 1
-                    if not uses[r] and r in values and r != id(node):
-                        del values[r]
+            _noted(node, _step(node, values, uses, root, fresh), values, uses, root, fresh)
     _report(met)
     return {id(node): _owned(node, values[id(node)], fresh, root) for node in order if id(node) in wanted}
 
 
+def _noted(
+    node: Expr, value: Any, values: dict[int, Any], uses: dict[int, int], root: Mapping[int, int], fresh: set[int]
+) -> None:
+    """Note the value of a node, and let go of what nobody reads any more."""
+    family = node.op.family
+    if family.is_new or family.is_write:
+        fresh.add(id(node))
+    elif not family.is_view and all(value is not values.get(id(o)) for o in node.operands if type(o) is Expr):
+        fresh.add(id(node))  # a kernel may return its operand
+    values[id(node)] = value
+    for i in ended(node, uses, root):
+        values.pop(i, None)
+
+
+def ended(node: Expr, uses: dict[int, int], root: Mapping[int, int]) -> list[int]:
+    """Count down what a node has read (see `uses_of`), and return what nobody reads any more."""
+    found = []
+    for o in node.operands:
+        if type(o) is Expr:
+            i = id(o)
+            r = root.get(i, i)
+            for number in (i, r) if r != i else (i,):
+                uses[number] -= 1
+                if not uses[number] and number != id(node):
+                    found.append(number)
+    return found
+
+
 def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Callable[[], None]]:
-    """Return the value of the last of a few nodes, computed at the user's call; no block is overwritten.
+    """Return the value of the last of a few nodes, computed at the user's call.
 
     Parameters
     ----------
     steps
         What is to be computed, operands before users; what comes twice is computed once.
     values
-        By ``id`` the blocks of what they read; what they make is added.
+        By ``id`` the blocks of what they read, none of which is overwritten; what they make is added.
 
     Returns
     -------
@@ -113,15 +129,18 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Call
 
 
 def _compute(steps: Sequence[Expr], values: dict[int, Any], hearing: Listener) -> None:
+    steps = list({id(node): node for node in steps}.values())
+    fresh: set[int] = set()
+    uses, root = uses_of(steps, [*values, id(steps[-1])])
     for node in steps:
-        if id(node) not in values:
-            hearing.now = node
-            try:
-                values[id(node)] = _step(node, values, {}, {}, ())
-            except Exception:
-                if node.memo is None:
-                    raise
-                values[id(node)] = node.memo.blocks[0]  # of a view that another thread has computed meanwhile
+        hearing.now = node
+        try:
+            value = _step(node, values, uses, root, fresh)
+        except Exception:
+            if node.memo is None:
+                raise
+            value = node.memo.blocks[0]  # of a view that another thread has computed meanwhile
+        _noted(node, value, values, uses, root, fresh)
 
 
 def _report(met: Sequence[tuple[str, Expr]], *, is_call: bool = False) -> None:
@@ -139,30 +158,28 @@ def _numpys(node: Expr) -> str:
     return event_name(node.op.name) if node.op.kind == "map" else node.op.name
 
 
-def _uses(order: Sequence[Expr], wanted: Collection[int]) -> tuple[list[Expr], dict[int, int], dict[int, int]]:
-    """Return what is to be done, in program order; how often each value is read or returned; and what each view is one
-    of.
+def uses_of(steps: Sequence[Expr], wanted: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Return how often each value is read or returned, and what each view is one of.
 
     A view's uses are uses of what it is a view of, too.
+
+    Parameters
+    ----------
+    steps
+        What is to be computed, operands before users.
+    wanted
+        ``id`` of the nodes whose values stay.
     """
     uses: dict[int, int] = {}
     root: dict[int, int] = {}
-    steps = []
-    for node in order:
-        if node.memo is None:
-            steps.append(node)
-            for o in node.operands:
-                if type(o) is Expr:
-                    uses[id(o)] = uses.get(id(o), 0) + 1
-    for number in wanted:
+    for number in [*[id(o) for node in steps for o in node.operands if type(o) is Expr], *wanted]:
         uses[number] = uses.get(number, 0) + 1
-    for node in order:
-        if node.memo is None and node.op.family.is_view:
-            first = node.operands[0]
-            r = root[id(node)] = root.get(id(first), id(first))
+    for node in steps:
+        if node.op.family.is_view and node.operands:  # another thread may have computed it meanwhile
+            first = id(node.operands[0])
+            r = root[id(node)] = root.get(first, first)
             uses[r] = uses.get(r, 0) + uses.get(id(node), 0)
-    steps.sort(key=_program_order)
-    return steps, uses, root
+    return uses, root
 
 
 def _owned(node: Expr, value: Any, fresh: Collection[int], root: Mapping[int, int]) -> Any:
@@ -186,24 +203,20 @@ def _step(
     """Return the value of a node, computed in the floating-point state in which it was defined."""
     try:
         if node.errstate is None:
-            return _value(node, values, uses, root, fresh)
+            return value_of(node, values, uses, root, fresh)
         divide, over, under, invalid = ["call" if m not in ("ignore", "raise") else m for m in node.errstate]
         with np.errstate(divide=divide, over=over, under=under, invalid=invalid):  # type: ignore[arg-type]  # literals
-            return _value(node, values, uses, root, fresh)
+            return value_of(node, values, uses, root, fresh)
     except Exception as error:
         if node.origin is not None:
             error.add_note(f"{node.op.name}, called at {node.origin}")
         raise
 
 
-def value_of(node: Expr, values: dict[int, Any]) -> Any:
-    """Return the value of a node from the blocks of its operands, by their ``id``; none of them is overwritten."""
-    return _value(node, values, {}, {}, ())
-
-
-def _value(
+def value_of(
     node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
 ) -> Any:
+    """Return the value of a node from the blocks of its operands, which may be those of `fresh` nodes that end here."""
     kind = node.op.kind
     if kind == "map":
         return _map(node, values, uses, root, fresh)
