@@ -15,7 +15,7 @@ import numpy as np
 
 from distarray import config, hooks
 from distarray.arguments import naming, shown
-from distarray.array import elements, window, writes
+from distarray.array import elements, writes
 from distarray.array.chunks import Chunked
 from distarray.array.dask_protocol import Collection
 from distarray.array.driven import drive

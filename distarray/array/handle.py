@@ -53,8 +53,8 @@ class Handle:
 
     _base: Base
     _lens: Lens
-    #: (version of the base, the node that reads it through the lens), so that two reads make one node. Weakly, unless it
-    #: was computed to be kept: what a handle read once must not keep the old version of its base.
+    #: (version of the base, the node that reads it through the lens), so that two reads make one node. Weakly, unless
+    #: it was computed to be kept: what a handle read once must not keep the old version of its base.
     _read: tuple[int, Callable[[], Expr | None]] | None
     _readonly: bool
 
