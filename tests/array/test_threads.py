@@ -540,7 +540,7 @@ def test_what_another_thread_has_settled_meanwhile_is_not_run(made: Callable[[dx
     view = made(dx.asarray(np.arange(12.0).reshape(4, 3)))
     node = view.__dx_node__()
     before = node.unsettled()
-    view.persist()
+    window.observe((node,))
     assert node.unsettled() is None
     assert before is None or before[0]
     assert not runs_at_once(node)
