@@ -262,18 +262,18 @@ def _counted(x: Array, n: int) -> Array:
 
 
 def _within_tiles(xp: Namespace, x: Block, params: Params) -> tuple[Block, Block]:
-    """Return as one row how often each of the first so many numbers stands, if there are no others, else zeros; and as
-    one row the least and the largest element, or 0 where that is less, or more; params: (how many numbers, offset).
+    """Return as one row how often each of the first so many numbers stands, which means nothing if there are others;
+    and as one row the least and the largest element, or 0 where that is less, or more; params: (how many numbers,
+    offset).
     """
     n = params[0]
     if xp is np:
         counted, least, most = _counted_within(x, n)
-        counts = counted[None, :]
-    else:
-        least, most = (min(0, int(xp.min(x))), max(0, int(xp.max(x)))) if x.shape[0] else (0, 0)
-        counts = _bincount_tiles(xp, x[:0] if least < 0 or most >= n else x, params=params)
-    dtype = xp.uint64 if x.dtype == xp.uint64 else xp.int64
-    return counts, xp.asarray([[least, most]], dtype=dtype, device=x.device)
+        return counted[None, :], np.asarray([[least, most]], np.uint64 if x.dtype == np.uint64 else np.int64)
+    x = xp.astype(x, xp.uint64 if x.dtype == xp.uint64 else xp.int64, copy=False)
+    ends = xp.concat([x, xp.zeros((1,), dtype=x.dtype, device=x.device)])
+    places = xp.where((x >= 0) & (x < n), x, xp.full_like(x, n))
+    return _bincount_tiles(xp, places, params=(n + 1,))[:, :n], xp.stack([xp.min(ends), xp.max(ends)])[None, :]
 
 
 def _counted_within(x: Array, n: int) -> tuple[Array, int, int]:
