@@ -14,20 +14,27 @@ from typing import Any
 import numpy as np
 
 from distarray.expr.bind import accumulator_dtype
-from distarray.expr.expr import Expr, late_params
+from distarray.expr.expr import GET, Expr, late_params
 from distarray.kernels import tables
+from distarray.kernels.backends import NUMPY
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
-from distarray.kernels.elementwise import Elementwise, elementwise, event_name
+from distarray.kernels.elementwise import Elementwise, elementwise, event_name, is_exact, numpy_name
 from distarray.kernels.folds import FOLD
+from distarray.kernels.fourier import FILL
 from distarray.kernels.listening import Listener, listener
-from distarray.kernels.loans import is_ours
+from distarray.kernels.loans import is_ours, owner
 from distarray.kernels.monoids import MONOIDS, finish_reduction
+from distarray.kernels.outcomes import Reduction
+from distarray.kernels.program import REDUCED_SLICE, shared_program
 from distarray.kernels.reporting import report
+from distarray.kernels.slices import boxes, slice_extents
 
 #: Bytes from which a result's block is recycled.
 RECYCLED = 1 << 16
+#: Bytes up to which a block is reduced at once; the bits of sums change there, wherever they are computed.
+IN_SLICES = 2 << 20
 
 DType = np.dtype[Any]
 Array = np.ndarray[Any, DType]
@@ -115,17 +122,25 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Call
     callable
         Warns of what was met, if anything was.
     """
-    hearing = listener()
+    hearing, given = listener(), list(values.values())
     hearing.run(_compute, steps, values, hearing)
     met = hearing.heard()
     last = steps[-1]
     value = values.pop(id(last))
     if type(value) is not np.ndarray or not value.flags.c_contiguous:
         value = np.array(value, order="C")
-    elif not last.op.family.is_new and not (is_ours(value) and all(value is not read for read in values.values())):
+    elif not last.op.family.is_new and not _is_own(last, value, given):
         value = value.copy()  # what it has read, or a part of it
     met = [(kind, node) for kind, node in met if kind != "underflow" or node.errstate is not None]
     return value, partial(_report, met, is_call=True)
+
+
+def _is_own(node: Expr, value: Array, given: Sequence[Any]) -> bool:
+    """Return whether nobody else has the memory of a value: it is none of the given blocks, and not a part of one."""
+    held = value
+    if node.op is GET:  # of all that a kernel has made
+        held, given = owner(value), [owner(block) for block in given]
+    return is_ours(held) and held.nbytes == value.nbytes and all(held is not block for block in given)
 
 
 def _compute(steps: Sequence[Expr], values: dict[int, Any], hearing: Listener) -> None:
@@ -254,6 +269,10 @@ def value_of(
         blocks = [b[tuple([slice(r.start, r.stop) for r in box])] for b, box in zip(blocks, boxes, strict=True)]
         return tables.BLOCK[node.op.name](np, *blocks, params=(*node.params, *late_params(node), (0,) * node.ndim))
     params = (*node.params, *late_params(node)) if kind == "block" else (*node.params, (0,) * blocks[0].ndim)
+    if node.op.name in FILL:
+        out = NUMPY.empty(node.shape, node.dtype, NUMPY.layout_of(blocks[0]))
+        FILL[node.op.name](out, *blocks, params=params)
+        return out
     return tables.BLOCK[node.op.name](np, *blocks, params=params)
 
 
@@ -275,6 +294,12 @@ def _map(
                         out = array
                         break
     return called(function, args, shape, node.dtype, out)
+
+
+def is_exact_map(node: Expr) -> bool:
+    """Return whether an elementwise operation is one of those of IEEE 754, which are quick."""
+    dtypes = [o.dtype for o in node.operands if type(o) is Expr]
+    return is_exact(numpy_name(node.op.name), (node.dtype, *dtypes))
 
 
 def _function(name: str, params: tuple[Any, ...], dtype: DType, args: Sequence[Any]) -> Elementwise:
@@ -328,6 +353,21 @@ def _put(
     return new
 
 
+def reduced(monoid: str, block: Array, axes: tuple[int, ...], dtype: DType) -> Any:
+    """Return the partial of a block that has elements: a large one in the slices of a program, as plans have it."""
+    found = MONOIDS[monoid]
+    if not block.flags.c_contiguous:
+        block = np.ascontiguousarray(block)
+    if block.nbytes <= IN_SLICES or not found.is_ordered(dtype):
+        return found.partial(block, axes, dtype)
+    reduction = Reduction(0, monoid, axes, dtype)
+    if not reduction.is_total(block.shape):
+        return shared_program(1, (), (), (reduction,)).run([block], (), block.shape).partials[0]
+    state, extents = found.state(dtype), slice_extents(block.shape, REDUCED_SLICE)
+    parts = [found.total(block[box], state) for box in boxes(block.shape, extents, range(block.ndim))]
+    return np.asarray(found.fold(np.array(parts, state))).reshape((1,) * block.ndim)
+
+
 def _reduce(node: Expr, block: Array) -> Array:
     axes: tuple[int, ...] = node.params.axes
     accumulator = accumulator_dtype(node)
@@ -338,9 +378,7 @@ def _reduce(node: Expr, block: Array) -> Array:
         if state is None:
             return np.empty(node.shape, node.dtype)
     else:
-        if not block.flags.c_contiguous:
-            block = np.ascontiguousarray(block)
-        state = monoid.partial(block, axes, accumulator)
+        state = reduced(node.op.monoid, block, axes, accumulator)
     n = prod(block.shape[a] for a in axes)
     made = finish_reduction(node.op.name, node.op.monoid, state, n, node.dtype, node.params.extra)
     return np.reshape(made, node.shape)

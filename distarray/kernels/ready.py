@@ -70,13 +70,11 @@ def program(node: Expr, leaves: Sequence[Expr]) -> Call:
 def _reduction(node: Expr) -> Call:
     (operand,) = node.nodes()
     axes, shape, dtype, extra = node.params.axes, node.shape, node.dtype, node.params.extra
-    accumulator, monoid, name, which = accumulator_dtype(node), MONOIDS[node.op.monoid], node.op.name, node.op.monoid
-    n = prod([operand.shape[a] for a in axes])
+    accumulator, name, which = accumulator_dtype(node), node.op.name, node.op.monoid
+    reduced, n = interpret.reduced, prod([operand.shape[a] for a in axes])
 
     def reduce(block: Any) -> Any:
-        if not block.flags.c_contiguous:
-            block = np.ascontiguousarray(block)
-        made = monoid.partial(block, axes, accumulator)
+        made = reduced(which, block, axes, accumulator)
         if name == "mean" or type(made) is not np.ndarray or made.dtype != dtype:
             made = finish_reduction(name, which, made, n, dtype, extra)
         return made.reshape(shape)

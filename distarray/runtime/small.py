@@ -1,4 +1,4 @@
-"""Evaluations in which every array is one small block in this process: plain calls, and nothing to plan.
+"""Evaluations of one small block each in this process, or of few and quick steps: plain calls, and nothing to plan.
 
 They wait for nothing: an operation on arrays of up to ``eager-bytes`` that are here is computed when it is made, by
 `distarray.array.at_call` and, of whatever kind it is, by `at_once`. To list it, to find it again and to see what else
@@ -27,7 +27,9 @@ from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
 #: Larger arrays gain more by a pass in slices, and by threads, than a plan and a program take.
-SMALL_NBYTES = 2 << 20
+SMALL_NBYTES = 4 << 20
+#: Bytes that are read and made in the time that a plan and its tasks take: so much is gained by all other threads.
+BRIEF_NBYTES = 9 << 20
 #: Bytes up to which operations on host data are computed here where the others of the team are workers of a cluster.
 SENT_NBYTES = 128 << 10
 #: Products of numbers up to which larger operands of a contraction are read at the call: BLAS has its own threads.
@@ -42,10 +44,10 @@ def most_nbytes(env: Environment) -> int:
 
 
 def is_small(order: Sequence[Expr], env: Environment) -> bool:
-    """Return whether every array is one block of at most `SMALL_NBYTES` in this process."""
+    """Return whether every array is one block in this process, of at most `SMALL_NBYTES` or in few and quick steps."""
     if env.device != "cpu":
         return False
-    limit = most_nbytes(env)
+    limit, is_larger = most_nbytes(env), False
     in_process = not env.is_cluster
     for node in order:
         memo = node.memo
@@ -65,9 +67,22 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
             n = node.dtype.itemsize
             for s in node.shape:
                 n *= s
-            if n > limit and node.op.kind != "get":
-                return False
-    return True
+            is_larger |= n > limit and node.op.kind != "get"
+    return not is_larger or _is_brief(order, env)
+
+
+def _is_brief(order: Sequence[Expr], env: Environment) -> bool:
+    """Return whether plain calls, by one thread, are sooner over than a plan is found and its tasks are handed out."""
+    most = min(env.block_nbytes, BRIEF_NBYTES * max(env.size, 2) // (max(env.size, 2) - 1))
+    return sum([n.nbytes for n in order if n.op is not GET]) <= most and all(map(_is_quick, order))
+
+
+def _is_quick(node: Expr) -> bool:
+    """Return whether a step, if it is one, takes about as long as to read and to write."""
+    family = node.op.family
+    if node.memo is not None or family.is_view or family.is_created:
+        return True
+    return family.is_fused and (node.op.kind != "map" or interpreter().is_exact_map(node))
 
 
 def _is_anywhere(sharding: Sharding) -> bool:

@@ -97,9 +97,12 @@ def test_repeats_give_the_bits_of_what_waits(name: str) -> None:
         (lambda x: dx.roll(x, 3, axis=1), 1),
         (lambda x: dx.concat([x, x], axis=0), 2),
         (lambda x: dx.pad(x, 1), 1.1),
+        (lambda x: dx.fft.fft(x, axis=0), 2),  # NumPy casts; a result as large as this is lent
+        (lambda x: dx.fft.fft(x, axis=1), 2),
     ],
+    ids=["roll", "concat", "pad", "transform", "transform of rows"],
 )
-def test_what_is_put_together_is_written_into_one_array(make: Callable[[Any], Any], most: float) -> None:
+def test_what_is_made_of_several_steps_is_written_into_one_array(make: Callable[[Any], Any], most: float) -> None:
     x = computed(np.zeros((256, 128)))  # what is larger is lent from a pool
     for _ in range(3):
         make(x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,19 @@ import pytest
 import distarray as dx
 from distarray.expr.bind import bind_get
 from distarray.ops.lenses import slice_lens
+from distarray.runtime import small
 from distarray.testing import counting
 
-N = 700  # more than is computed at the call
+N = 40
+
+
+@pytest.fixture(autouse=True)
+def _planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is computed at the call, nor without a plan: kernels are counted."""
+    monkeypatch.setattr(small, "SMALL_NBYTES", 0)
+    monkeypatch.setattr(small, "BRIEF_NBYTES", 0)
+    with dx.config.set(eager_bytes=0):
+        yield
 
 
 def given() -> dx.DistArray:
