@@ -80,7 +80,7 @@ def _is_brief(order: Sequence[Expr], env: Environment) -> bool:
 def _is_quick(node: Expr) -> bool:
     """Return whether a step, if it is one, takes about as long as to read and to write."""
     family = node.op.family
-    if node.memo is not None or family.is_view or family.is_created:
+    if node.memo is not None or family.is_view or (family.is_created and node.op.repeatable):
         return True
     return family.is_fused and (node.op.kind != "map" or interpreter().is_exact_map(node))
 
