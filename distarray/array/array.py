@@ -15,7 +15,7 @@ import numpy as np
 
 from distarray import config, hooks
 from distarray.arguments import naming, shown
-from distarray.array import elements, window, writes
+from distarray.array import elements, writes
 from distarray.array.chunks import Chunked
 from distarray.array.dask_protocol import Collection
 from distarray.array.driven import drive
@@ -213,7 +213,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     def persist(self, **options: Any) -> Self:
         """Compute and keep the value where it lies; returns the array itself."""
         with config.set(without_dasks(options)):
-            window.observe((self.__dx_node__(),))
+            self._compute_and_keep((self,))
         return self
 
     # ------------------------------------------------------------------------------------------ end of life

@@ -272,7 +272,8 @@ def _made_ready(node: Any, leaves: Sequence[Expr]) -> _Ready | None:
         return None
     steps = [step for step in postorder([node]) if step not in leaves]
     for step in steps:
-        is_plain = step.op is GET or (small.may_be_at_once(step) and not step.op.may_raise and not late_params(step))
+        is_made = step.op is GET or (step.op.family.is_created and step.op.repeatable)
+        is_plain = is_made or (small.may_be_at_once(step) and not step.op.may_raise and not late_params(step))
         if step.pin is not None or not is_plain or not all(small.is_room_for(step, o) for o in step.nodes()):
             return None
     is_own = node.op.family.is_new or node.op.family.is_contraction

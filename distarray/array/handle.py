@@ -6,7 +6,7 @@ and how a write advances it. Making a handle costs about a microsecond.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeVar
 from weakref import ref
 
@@ -53,8 +53,9 @@ class Handle:
 
     _base: Base
     _lens: Lens
-    #: (version of the base, the node that reads it through the lens), so that two reads make one node.
-    _read: tuple[int, ref[Expr]] | None
+    #: (version of the base, the node that reads it through the lens), so that two reads make one node. Weakly, unless
+    #: it was computed to be kept: what a handle read once must not keep the old version of its base.
+    _read: tuple[int, Callable[[], Expr | None]] | None
     _readonly: bool
 
     # ------------------------------------------------------------------------------------- handles and nodes
@@ -142,9 +143,26 @@ class Handle:
         if forced_parts.get() is not None:
             node = in_forced_tiles(node)
         if node is not version and not is_outside:
-            # Weakly: what a handle read once must not keep the old version of its base.
             self._read = (number, ref(node))
         return node
+
+    @staticmethod
+    def _compute_and_keep(handles: Iterable[Handle]) -> list[Expr]:
+        """Compute arrays together and keep them where they lie; return the nodes that have their blocks."""
+        handles = list(handles)
+        nodes = [x._kept_node() for x in handles]
+        window.observe(nodes)
+        for x, node in zip(handles, nodes, strict=True):
+            seen = x._read
+            if seen is not None and seen[1]() is node and x._base.current.memo is None:
+                x._read = (seen[0], lambda node=node: node)
+        return nodes
+
+    def _kept_node(self) -> Expr:
+        """Return the node whose blocks the elements are: of a view of what is computed the version of its base."""
+        window.enter()
+        version = self._base.current if self._lens else None
+        return self._node() if version is None or version.memo is None else version
 
     def _view(self, link: Link, *, readonly: bool = False) -> Self:
         """Return a handle on the same base that sees this one through `link`; no task, no bytes."""

@@ -86,7 +86,7 @@ def compute(*args: Any, **options: Any) -> tuple[Any, ...]:
 def persist(*args: Any, **options: Any) -> tuple[Any, ...]:
     """Compute arrays together and keep them where they lie; returns the arguments."""
     with config.set(options):
-        window.observe([x.__dx_node__() for x in _arrays(args)])
+        DistArray._compute_and_keep(_arrays(args))
     return args
 
 
@@ -101,9 +101,7 @@ def wait(*args: Any, **options: Any) -> tuple[Any, ...]:
     >>> x, y = dx.wait(dx.arange(3) + 1, dx.ones(2))
     """
     with config.set(options):
-        nodes = [x.__dx_node__() for x in _arrays(args)]
-        window.observe(nodes)
-        observations.wait_for(nodes)
+        observations.wait_for(DistArray._compute_and_keep(_arrays(args)))
     return args
 
 

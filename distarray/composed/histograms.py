@@ -16,7 +16,7 @@ import numpy as np
 
 from distarray.arguments import host_array, integer, naming, number, parse_shape, sequence, shown
 from distarray.array.array import DistArray
-from distarray.composed.collections import compute
+from distarray.composed.collections import compute, persist
 from distarray.composed.creation import zeros
 from distarray.composed.index_tricks import ravel_multi_index
 from distarray.composed.views import as_distarray, beside
@@ -24,10 +24,12 @@ from distarray.errors import NotSupportedError
 from distarray.expr.expr import Environment
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import differences, elementwise, quantiles, reductions, searching
-from distarray.ops.counting import counted
+from distarray.ops.counting import counted, counted_within
 from distarray.types import DType
 
 Histogram = tuple[DistArray, DistArray]
+#: Numbers that are counted while the largest is looked for: counted once more where there are others.
+MANY_NUMBERS = 1024
 #: Rows for each place, so that tiles of rows are about even.
 MANY_ROWS = 16
 
@@ -35,7 +37,7 @@ MANY_ROWS = 16
 @side_by_side
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
     """Return how often each non-negative integer stands in a vector, or the sum of the weights at it. Computes the
-    largest.
+    counts, or with weights the largest integer.
     """
     x = as_distarray(np.zeros(0, np.intp) if isinstance(x, list | tuple) and not x else x)
     if x.ndim != 1:
@@ -48,12 +50,25 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
     parse_shape(n, "minlength")
     if weights is not None:
         weights = weights_of(x, weights)
-    if x.size:
+    counts, guess = None, builtins.max(n, MANY_NUMBERS)
+    if not x.size:
+        return _counts(x, None, n)  # of nothing, numpy counts without weights
+    if weights is None and _fits(x, guess):
+        counts, ends = persist(*counted_within(x, guess))
+        least, most = ends._host().min(), ends._host().max()
+    else:
         least, most = _extremes(x)
-        if int(least) < 0:
-            raise ValueError("'list' argument must have no negative elements")
-        n = builtins.max(n, int(most) + 1)
-    return _counts(x, weights if x.size else None, n)  # of nothing, numpy counts without weights
+    if int(least) < 0:
+        raise ValueError("'list' argument must have no negative elements")
+    n = builtins.max(n, int(most) + 1)
+    if counts is None or n > guess:
+        return _counts(x, weights, n)
+    return counts if n == guess else counts[:n].copy()  # type: ignore[no-any-return]  # boxed as `x` is
+
+
+def _fits(at: DistArray, n: int) -> bool:
+    """Return whether each tile of an array may have a row of so many counts."""
+    return n * np.dtype(np.intp).itemsize <= Environment(at.team, at.device).block_nbytes
 
 
 def weights_of(x: DistArray, weights: Any) -> DistArray:
@@ -76,7 +91,7 @@ def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
         if not np.can_cast(weights.dtype, dtype):
             raise TypeError(f"Cannot cast array data from {weights.dtype!r} to {dtype!r} according to the rule 'safe'")
         weights = weights.astype(dtype, copy=False)
-    if n * dtype.itemsize <= Environment(at.team, at.device).block_nbytes:
+    if _fits(at, n):
         return counted(at, weights, n)  # type: ignore[no-any-return]  # boxed as `at` is
     # A row of so many for each tile would be too much: the counts are cut, and elements travel to them.
     counts = zeros((n,), dtype, team=at.team, device=at.device)

@@ -36,6 +36,11 @@ class ViewSteps(NamedTuple):
     expand: tuple[slice | None, ...] | None
     broadcast: tuple[int, ...] | None
 
+    @property
+    def is_key(self) -> bool:
+        """Return whether slices and integers are all there is, so that no element comes twice."""
+        return self.expand is None and self.transpose is None and not self.diagonals
+
 
 class Affine:
     """A view of a source array whose every element is one of the source, by affine indices.
@@ -415,12 +420,16 @@ class Affine:
         ValueError
             If the view repeats elements: numpy's broadcast views are read-only too.
         """
+        steps = self.read_indices()
+        if steps.is_key and 0 not in self.shape:
+            array[steps.key] = value
+            return
         if not self.is_injective:
             raise ValueError(f"assignment destination is read-only: a view of shape {self.shape} repeats elements")
         if 0 in self.shape:
             # nothing to write, and maybe a broadcast to no elements, which numpy marks read-only
             return
-        if not self.read_indices().diagonals or hasattr(array, "diagonal"):
+        if not steps.diagonals or hasattr(array, "diagonal"):
             self.writable(array)[...] = value
             return
         # The standard promises no diagonal that can be written: one element of it at a time.

@@ -6,7 +6,7 @@ reads the old version any more, exactly as numpy would. It is also what expressi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -14,20 +14,27 @@ from typing import Any
 import numpy as np
 
 from distarray.expr.bind import accumulator_dtype
-from distarray.expr.expr import Expr, late_params
+from distarray.expr.expr import GET, Expr, late_params
 from distarray.kernels import tables
+from distarray.kernels.backends import NUMPY
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
-from distarray.kernels.elementwise import Elementwise, elementwise, event_name
+from distarray.kernels.elementwise import Elementwise, elementwise, event_name, is_exact, numpy_name
 from distarray.kernels.folds import FOLD
+from distarray.kernels.fourier import FILL
 from distarray.kernels.listening import Listener, listener
-from distarray.kernels.loans import is_ours
+from distarray.kernels.loans import is_ours, owner
 from distarray.kernels.monoids import MONOIDS, finish_reduction
+from distarray.kernels.outcomes import Reduction
+from distarray.kernels.program import REDUCED_SLICE, shared_program
 from distarray.kernels.reporting import report
+from distarray.kernels.slices import boxes, slice_extents
 
 #: Bytes from which a result's block is recycled.
 RECYCLED = 1 << 16
+#: Bytes up to which a block is reduced at once; the bits of sums change there, wherever they are computed.
+IN_SLICES = 2 << 20
 
 DType = np.dtype[Any]
 Array = np.ndarray[Any, DType]
@@ -50,7 +57,9 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
     dict
         By ``id``: an array that nothing else refers to.
     """
-    steps, uses, root = _uses(order, wanted)
+    steps = [node for node in order if node.memo is None]
+    uses, root = uses_of(steps, wanted)
+    steps.sort(key=_program_order)
     values: dict[int, Any] = {}
     fresh = set(donated)
     for node in order:
@@ -63,34 +72,48 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
 
     with np.errstate(call=note, divide="call", over="call", invalid="call", under="ignore"):
         for node in steps:
-            value = _step(node, values, uses, root, fresh)
-            values[id(node)] = value
-            if not node.op.family.is_view:
-                fresh.add(id(node))
-            for o in node.operands:
-                if type(o) is Expr:
-                    i = id(o)
-                    r = root.get(i, i)
-                    if r != i:
-                        uses[i] -= 1
-                        if not uses[i]:
-                            del values[i]
-                    uses[r] -= 1
-                    if not uses[r] and r in values and r != id(node):
-                        del values[r]
+            _noted(node, _step(node, values, uses, root, fresh), values, uses, root, fresh)
     _report(met)
     return {id(node): _owned(node, values[id(node)], fresh, root) for node in order if id(node) in wanted}
 
 
+def _noted(
+    node: Expr, value: Any, values: dict[int, Any], uses: dict[int, int], root: Mapping[int, int], fresh: set[int]
+) -> None:
+    """Note the value of a node, and let go of what nobody reads any more."""
+    family = node.op.family
+    if family.is_new or family.is_write:
+        fresh.add(id(node))
+    elif not family.is_view and all(value is not values.get(id(o)) for o in node.operands if type(o) is Expr):
+        fresh.add(id(node))  # a kernel may return its operand
+    values[id(node)] = value
+    for i in ended(node, uses, root):
+        values.pop(i, None)
+
+
+def ended(node: Expr, uses: dict[int, int], root: Mapping[int, int]) -> list[int]:
+    """Count down what a node has read (see `uses_of`), and return what nobody reads any more."""
+    found = []
+    for o in node.operands:
+        if type(o) is Expr:
+            i = id(o)
+            r = root.get(i, i)
+            for number in (i, r) if r != i else (i,):
+                uses[number] -= 1
+                if not uses[number] and number != id(node):
+                    found.append(number)
+    return found
+
+
 def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Callable[[], None]]:
-    """Return the value of the last of a few nodes, computed at the user's call; no block is overwritten.
+    """Return the value of the last of a few nodes, computed at the user's call.
 
     Parameters
     ----------
     steps
         What is to be computed, operands before users; what comes twice is computed once.
     values
-        By ``id`` the blocks of what they read; what they make is added.
+        By ``id`` the blocks of what they read, none of which is overwritten; what they make is added.
 
     Returns
     -------
@@ -99,29 +122,40 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Call
     callable
         Warns of what was met, if anything was.
     """
-    hearing = listener()
+    hearing, given = listener(), list(values.values())
     hearing.run(_compute, steps, values, hearing)
     met = hearing.heard()
     last = steps[-1]
     value = values.pop(id(last))
     if type(value) is not np.ndarray or not value.flags.c_contiguous:
         value = np.array(value, order="C")
-    elif not last.op.family.is_new and not (is_ours(value) and all(value is not read for read in values.values())):
+    elif not last.op.family.is_new and not _is_own(last, value, given):
         value = value.copy()  # what it has read, or a part of it
     met = [(kind, node) for kind, node in met if kind != "underflow" or node.errstate is not None]
     return value, partial(_report, met, is_call=True)
 
 
+def _is_own(node: Expr, value: Array, given: Sequence[Any]) -> bool:
+    """Return whether nobody else has the memory of a value: it is none of the given blocks, and not a part of one."""
+    held = value
+    if node.op is GET:  # of all that a kernel has made
+        held, given = owner(value), [owner(block) for block in given]
+    return is_ours(held) and held.nbytes == value.nbytes and all(held is not block for block in given)
+
+
 def _compute(steps: Sequence[Expr], values: dict[int, Any], hearing: Listener) -> None:
+    steps = list({id(node): node for node in steps}.values())
+    fresh: set[int] = set()
+    uses, root = uses_of(steps, [*values, id(steps[-1])])
     for node in steps:
-        if id(node) not in values:
-            hearing.now = node
-            try:
-                values[id(node)] = _step(node, values, {}, {}, ())
-            except Exception:
-                if node.memo is None:
-                    raise
-                values[id(node)] = node.memo.blocks[0]  # of a view that another thread has computed meanwhile
+        hearing.now = node
+        try:
+            value = _step(node, values, uses, root, fresh)
+        except Exception:
+            if node.memo is None:
+                raise
+            value = node.memo.blocks[0]  # of a view that another thread has computed meanwhile
+        _noted(node, value, values, uses, root, fresh)
 
 
 def _report(met: Sequence[tuple[str, Expr]], *, is_call: bool = False) -> None:
@@ -139,30 +173,28 @@ def _numpys(node: Expr) -> str:
     return event_name(node.op.name) if node.op.kind == "map" else node.op.name
 
 
-def _uses(order: Sequence[Expr], wanted: Collection[int]) -> tuple[list[Expr], dict[int, int], dict[int, int]]:
-    """Return what is to be done, in program order; how often each value is read or returned; and what each view is one
-    of.
+def uses_of(steps: Sequence[Expr], wanted: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Return how often each value is read or returned, and what each view is one of.
 
     A view's uses are uses of what it is a view of, too.
+
+    Parameters
+    ----------
+    steps
+        What is to be computed, operands before users.
+    wanted
+        ``id`` of the nodes whose values stay.
     """
     uses: dict[int, int] = {}
     root: dict[int, int] = {}
-    steps = []
-    for node in order:
-        if node.memo is None:
-            steps.append(node)
-            for o in node.operands:
-                if type(o) is Expr:
-                    uses[id(o)] = uses.get(id(o), 0) + 1
-    for number in wanted:
+    for number in [*[id(o) for node in steps for o in node.operands if type(o) is Expr], *wanted]:
         uses[number] = uses.get(number, 0) + 1
-    for node in order:
-        if node.memo is None and node.op.family.is_view:
-            first = node.operands[0]
-            r = root[id(node)] = root.get(id(first), id(first))
+    for node in steps:
+        if node.op.family.is_view and node.operands:  # another thread may have computed it meanwhile
+            first = id(node.operands[0])
+            r = root[id(node)] = root.get(first, first)
             uses[r] = uses.get(r, 0) + uses.get(id(node), 0)
-    steps.sort(key=_program_order)
-    return steps, uses, root
+    return uses, root
 
 
 def _owned(node: Expr, value: Any, fresh: Collection[int], root: Mapping[int, int]) -> Any:
@@ -186,24 +218,20 @@ def _step(
     """Return the value of a node, computed in the floating-point state in which it was defined."""
     try:
         if node.errstate is None:
-            return _value(node, values, uses, root, fresh)
+            return value_of(node, values, uses, root, fresh)
         divide, over, under, invalid = ["call" if m not in ("ignore", "raise") else m for m in node.errstate]
         with np.errstate(divide=divide, over=over, under=under, invalid=invalid):  # type: ignore[arg-type]  # literals
-            return _value(node, values, uses, root, fresh)
+            return value_of(node, values, uses, root, fresh)
     except Exception as error:
         if node.origin is not None:
             error.add_note(f"{node.op.name}, called at {node.origin}")
         raise
 
 
-def value_of(node: Expr, values: dict[int, Any]) -> Any:
-    """Return the value of a node from the blocks of its operands, by their ``id``; none of them is overwritten."""
-    return _value(node, values, {}, {}, ())
-
-
-def _value(
+def value_of(
     node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
 ) -> Any:
+    """Return the value of a node from the blocks of its operands, which may be those of `fresh` nodes that end here."""
     kind = node.op.kind
     if kind == "map":
         return _map(node, values, uses, root, fresh)
@@ -241,6 +269,10 @@ def _value(
         blocks = [b[tuple([slice(r.start, r.stop) for r in box])] for b, box in zip(blocks, boxes, strict=True)]
         return tables.BLOCK[node.op.name](np, *blocks, params=(*node.params, *late_params(node), (0,) * node.ndim))
     params = (*node.params, *late_params(node)) if kind == "block" else (*node.params, (0,) * blocks[0].ndim)
+    if node.op.name in FILL:
+        out = NUMPY.empty(node.shape, node.dtype, NUMPY.layout_of(blocks[0]))
+        FILL[node.op.name](out, *blocks, params=params)
+        return out
     return tables.BLOCK[node.op.name](np, *blocks, params=params)
 
 
@@ -262,6 +294,12 @@ def _map(
                         out = array
                         break
     return called(function, args, shape, node.dtype, out)
+
+
+def is_exact_map(node: Expr) -> bool:
+    """Return whether an elementwise operation is one of those of IEEE 754, which are quick."""
+    dtypes = [o.dtype for o in node.operands if type(o) is Expr]
+    return is_exact(numpy_name(node.op.name), (node.dtype, *dtypes))
 
 
 def _function(name: str, params: tuple[Any, ...], dtype: DType, args: Sequence[Any]) -> Elementwise:
@@ -315,6 +353,21 @@ def _put(
     return new
 
 
+def reduced(monoid: str, block: Array, axes: tuple[int, ...], dtype: DType) -> Any:
+    """Return the partial of a block that has elements: a large one in the slices of a program, as plans have it."""
+    found = MONOIDS[monoid]
+    if not block.flags.c_contiguous:
+        block = np.ascontiguousarray(block)
+    if block.nbytes <= IN_SLICES or not found.is_ordered(dtype):
+        return found.partial(block, axes, dtype)
+    reduction = Reduction(0, monoid, axes, dtype)
+    if not reduction.is_total(block.shape):
+        return shared_program(1, (), (), (reduction,)).run([block], (), block.shape).partials[0]
+    state, extents = found.state(dtype), slice_extents(block.shape, REDUCED_SLICE)
+    parts = [found.total(block[box], state) for box in boxes(block.shape, extents, range(block.ndim))]
+    return np.asarray(found.fold(np.array(parts, state))).reshape((1,) * block.ndim)
+
+
 def _reduce(node: Expr, block: Array) -> Array:
     axes: tuple[int, ...] = node.params.axes
     accumulator = accumulator_dtype(node)
@@ -325,9 +378,7 @@ def _reduce(node: Expr, block: Array) -> Array:
         if state is None:
             return np.empty(node.shape, node.dtype)
     else:
-        if not block.flags.c_contiguous:
-            block = np.ascontiguousarray(block)
-        state = monoid.partial(block, axes, accumulator)
+        state = reduced(node.op.monoid, block, axes, accumulator)
     n = prod(block.shape[a] for a in axes)
     made = finish_reduction(node.op.name, node.op.monoid, state, n, node.dtype, node.params.extra)
     return np.reshape(made, node.shape)

@@ -45,12 +45,24 @@ def program(node: Expr, leaves: Sequence[Expr]) -> Call:
         if known is not None:
             return known
     steps = [step for step in postorder([node]) if all(step is not leaf for leaf in leaves)]
+    given, end = [id(leaf) for leaf in leaves], id(node)
+    uses, root = interpret.uses_of(steps, [*given, end])
+    fresh: set[int] = set()
+    plan = []
+    for step in steps:
+        left, taken = uses.copy(), frozenset(fresh)
+        plan.append((step, id(step), left, taken, interpret.ended(step, uses, root)))
+        family = step.op.family
+        if family.is_new or family.is_write or family.is_created or family.is_contraction:
+            fresh.add(id(step))
 
     def run(*blocks: Any) -> Any:
-        values = {id(leaf): block for leaf, block in zip(leaves, blocks, strict=True)}
-        for step in steps:
-            values[id(step)] = interpret.value_of(step, values)
-        return values[id(node)]
+        values = dict(zip(given, blocks, strict=True))
+        for step, i, left, taken, ended in plan:
+            values[i] = interpret.value_of(step, values, left, root, taken)
+            for over in ended:
+                del values[over]
+        return values[end]
 
     return run
 
@@ -58,13 +70,11 @@ def program(node: Expr, leaves: Sequence[Expr]) -> Call:
 def _reduction(node: Expr) -> Call:
     (operand,) = node.nodes()
     axes, shape, dtype, extra = node.params.axes, node.shape, node.dtype, node.params.extra
-    accumulator, monoid, name, which = accumulator_dtype(node), MONOIDS[node.op.monoid], node.op.name, node.op.monoid
-    n = prod([operand.shape[a] for a in axes])
+    accumulator, name, which = accumulator_dtype(node), node.op.name, node.op.monoid
+    reduced, n = interpret.reduced, prod([operand.shape[a] for a in axes])
 
     def reduce(block: Any) -> Any:
-        if not block.flags.c_contiguous:
-            block = np.ascontiguousarray(block)
-        made = monoid.partial(block, axes, accumulator)
+        made = reduced(which, block, axes, accumulator)
         if name == "mean" or type(made) is not np.ndarray or made.dtype != dtype:
             made = finish_reduction(name, which, made, n, dtype, extra)
         return made.reshape(shape)

@@ -24,6 +24,8 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 #: Elements from which an order among equals is found afterwards, and of which it is found at a time.
 SHORT, SLICE = 1 << 10, 1 << 18
+#: Numbers that are counted at a time: they stay in cache between NumPy's look for the largest and its counting.
+COUNTED = 1 << 16
 
 
 def _stability(xp: Namespace, stable: bool) -> dict[str, Any]:
@@ -259,6 +261,58 @@ def _counted(x: Array, n: int) -> Array:
     return np.asarray(sum(counts))
 
 
+def _within_tiles(xp: Namespace, x: Block, params: Params) -> tuple[Block, Block]:
+    """Return as one row how often each of the first so many numbers stands, which means nothing if there are others;
+    and as one row the least and the largest element, or 0 where that is less, or more; params: (how many numbers,
+    offset).
+    """
+    n = params[0]
+    if xp is np:
+        counted, least, most = _counted_within(x, n)
+        return counted[None, :], np.asarray([[least, most]], np.uint64 if x.dtype == np.uint64 else np.int64)
+    x = xp.astype(x, xp.uint64 if x.dtype == xp.uint64 else xp.int64, copy=False)
+    ends = xp.concat([x, xp.zeros((1,), dtype=x.dtype, device=x.device)])
+    places = xp.where((x >= 0) & (x < n), x, xp.full_like(x, n))
+    return _bincount_tiles(xp, places, params=(n + 1,))[:, :n], xp.stack([xp.min(ends), xp.max(ends)])[None, :]
+
+
+def _counted_within(x: Array, n: int) -> tuple[Array, int, int]:
+    """Return what `_within_tiles` does of NumPy's blocks, counted by all threads that are free.
+
+    No pass looks for the extremes first: NumPy looks at each slice itself, while it is in cache.
+    """
+    found: list[tuple[Array, int, int]] = []
+
+    def part(begin: int, end: int) -> None:
+        counts, least, most = np.zeros(0, np.intp), 0, 0
+        head = x[begin : min(begin + COUNTED, end)]  # what is far away is not counted, not even once
+        is_within = int(head.min()) >= 0 and int(head.max()) < n
+        step = max(COUNTED, 4 * n)
+        for here in (x[start : min(start + step, end)] for start in range(begin, end, step)):
+            made = _bins(here, n) if is_within else None
+            is_within = made is not None
+            if made is None:
+                least, most = min(least, int(here.min())), max(most, int(here.max()))
+            else:
+                counts = np.add(counts, made, out=counts) if counts.size else made
+        found.append((counts, least, max(most, int(counts.nonzero()[0][-1])) if counts.any() else most))
+
+    if x.size:
+        run_along(x.size, threads_for(x.size) if n < x.size else 1, part)
+    counts, least, most = zip(*found, strict=True) if found else ((), (0,), (0,))
+    is_within = bool(found) and min(least) >= 0 and max(most) < n
+    return np.asarray(sum(counts)) if is_within else np.zeros(n, np.intp), min(least), max(most)
+
+
+def _bins(x: Array, n: int) -> Array | None:
+    """Return how often each number below `n` stands; None if there are others."""
+    try:
+        counts = np.bincount(x.astype(np.intp, copy=False), minlength=n)
+    except (ValueError, MemoryError):  # negative numbers, or none that could be counted
+        return None
+    return counts if counts.shape[0] == n else None
+
+
 def _compress_tiles(xp: Namespace, mask: Block, *blocks: Block, params: Params) -> Any:
     """Return the elements of each block where the mask is true."""
     found = tuple([block[mask] for block in blocks])
@@ -381,4 +435,5 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "sort": sort,
     "sort_tiles": _sort_tiles,
     "top_tiles": _top_tiles,
+    "within_tiles": _within_tiles,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,17 @@ import numpy as np
 from distarray.expr.bind import bind_tiles, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
-from distarray.ops.families import Array
+from distarray.ops.families import Array, one_array
 from distarray.ops.programs import vector_cut
 from distarray.ops.reductions import sum as _sum
+from distarray.sharding.sharding import Sharding
 
-__all__ = ["counted"]
+__all__ = ["counted", "counted_within"]
 
 #: operands: the integers, their weights if there are any. params: (how many numbers are counted,)
 BINCOUNT_TILES = declare("bincount_tiles", "tiles")
+#: operands: the integers. params: (how many numbers are counted,)
+WITHIN_TILES = declare("within_tiles", "tiles")
 
 
 def counted(x: Array, weights: Array | None, n: int) -> Array:
@@ -27,9 +31,29 @@ def counted(x: Array, weights: Array | None, n: int) -> Array:
     """
     operands = unbox("bincount", (x,) if weights is None else (x, weights))
     nodes: list[Expr] = operands.nodes  # type: ignore[assignment]  # arrays, checked by the caller
-    cut = vector_cut(nodes[0])
-    bounds = (0, nodes[0].shape[0]) if cut is None else cut.boundaries(nodes[0].shape[:1])[0]
+    cut, bounds = _tiles_of(nodes[0])
     n_tiles = len(bounds) - 1
     results: list[Any] = [((n_tiles, n), np.intp if weights is None else np.float64, range(n_tiles + 1))]
     (counts,) = bind_tiles(BINCOUNT_TILES, [(node, bounds) for node in nodes], results, cut, (n,))
     return operands.box(_sum(counts, axis=0))
+
+
+def counted_within(x: Array, n: int) -> tuple[Array, Array]:
+    """Return how often each of ``0 .. n - 1`` stands in a vector if there are no others; and for each of its tiles the
+    least and the largest element, or 0 where that is less, or more: the counts mean nothing if one is not within.
+
+    The vector is read once.
+    """
+    node, box = one_array("bincount", x)
+    cut, bounds = _tiles_of(node)
+    n_tiles = len(bounds) - 1
+    each, dtype = range(n_tiles + 1), np.uint64 if node.dtype == np.uint64 else np.int64
+    results = [((n_tiles, n), np.intp, each), ((n_tiles, 2), dtype, each)]
+    counts, ends = bind_tiles(WITHIN_TILES, [(node, bounds)], results, cut, (n,))
+    return box(_sum(counts, axis=0)), box(ends)
+
+
+def _tiles_of(node: Expr) -> tuple[Sharding | None, Sequence[int]]:
+    """Return how a vector is cut to be counted, and where its tiles begin and end."""
+    cut = vector_cut(node)
+    return cut, (0, node.shape[0]) if cut is None else cut.boundaries(node.shape[:1])[0]

@@ -24,7 +24,7 @@ from distarray.expr.bind import Box, DType, bind_create, bind_get, bind_put, bin
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import EMPTY, constant
-from distarray.ops.families import Array, one_array, view
+from distarray.ops.families import Array, one_array, ready_made, view
 from distarray.ops.lenses import expand_lens, slice_lens
 from distarray.ops.manipulation import at_least, ravel
 from distarray.types import AxesLike, DTypeLike, Shape
@@ -188,6 +188,7 @@ def extended(x: Array, axis: int, before: Scalar) -> Array:
     return box(joined([constant(shape, before, node.dtype, node.env), node], axis, node.dtype, node.env))
 
 
+@ready_made(1)
 def roll(x: Array, /, shift: int | Sequence[int], axis: AxesLike = None) -> Array:
     """Return the elements moved by `shift` along `axis`, those that leave come back on the other side.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distarray import config, hooks
-from distarray.expr.expr import Environment, Expr
+from distarray.expr.expr import GET, Environment, Expr
 from distarray.runtime.memory import memory_limit, room_nbytes
 
 #: Bytes that fit anywhere.
@@ -16,11 +16,12 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
     """Return the pending nodes whose results are kept although nobody asked for them: a live handle still refers to
     them.
 
-    Never kept: lenses and constants. Always kept: written bases, but for those that nothing could hold. The rest as
-    long as it fits the memory limit; what a kernel makes from nothing goes first, then what is largest: a handle on an
-    array larger than memory streams.
+    Never kept: constants, and lenses, for which what they show is kept. Always kept: written bases, but for those that
+    nothing could hold. The rest as long as it fits the memory limit; what a kernel makes from nothing goes first, then
+    what is largest: a handle on an array larger than memory streams.
     """
-    live = [n for n in nodes if n.is_live and not n.op.repeatable and n.op.kind != "get" and not is_beyond_memory(n)]
+    shown = {id(n): n for n in map(_shown, nodes) if n is not None}
+    live = [n for n in shown.values() if n.memo is None and not n.op.repeatable and not is_beyond_memory(n)]
     if not live or config.get("retain") == "none":
         return {id(n) for n in live if n.op.family.is_write}
     room = safe_nbytes(env)
@@ -30,6 +31,20 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
         if room >= 0 or n.op.family.is_write:
             kept.add(id(n))
     return kept
+
+
+def _shown(node: Expr) -> Expr | None:
+    """Return what is kept for a live handle on a node: what a lens shows, or what it sees of it where that is less;
+    None if there is no such handle.
+    """
+    if not node.is_live:
+        return None
+    source = node
+    while source.op is GET and (pending := source.unsettled()) is not None:
+        (inner,), _ = pending
+        assert type(inner) is Expr
+        source = inner
+    return node if source.memo is None and source.nbytes > node.nbytes else source
 
 
 def safe_nbytes(env: Environment) -> int:

@@ -1,4 +1,4 @@
-"""Evaluations in which every array is one small block in this process: plain calls, and nothing to plan.
+"""Evaluations of one small block each in this process, or of few and quick steps: plain calls, and nothing to plan.
 
 They wait for nothing: an operation on arrays of up to ``eager-bytes`` that are here is computed when it is made, by
 `distarray.array.at_call` and, of whatever kind it is, by `at_once`. To list it, to find it again and to see what else
@@ -27,11 +27,11 @@ from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
 #: Larger arrays gain more by a pass in slices, and by threads, than a plan and a program take.
-SMALL_NBYTES = 2 << 20
+SMALL_NBYTES = 4 << 20
+#: Bytes that are read and made in the time that a plan and its tasks take: so much is gained by all other threads.
+BRIEF_NBYTES = 9 << 20
 #: Bytes up to which operations on host data are computed here where the others of the team are workers of a cluster.
 SENT_NBYTES = 128 << 10
-#: Bytes up to which arrays of such a team are computed here by what takes as long as a message to a worker and back.
-HERE_NBYTES = 4 << 20
 #: Products of numbers up to which larger operands of a contraction are read at the call: BLAS has its own threads.
 MOST_PRODUCTS = 1 << 24
 #: Steps up to which an operation made of several is computed at once.
@@ -41,18 +41,18 @@ _MOST_STEPS = 32
 def most_nbytes(env: Environment) -> int:
     """Return the bytes of the largest array that plain calls are made for."""
     is_said = config.get("block-bytes") is not None
-    return HERE_NBYTES if env.is_cluster and not is_said else min(env.block_nbytes, SMALL_NBYTES)
+    return SMALL_NBYTES if env.is_cluster and not is_said else min(env.block_nbytes, SMALL_NBYTES)
 
 
 def is_small(order: Sequence[Expr], env: Environment) -> bool:
-    """Return whether every array is one small block in this process: see `most_nbytes`.
+    """Return whether every array is one small block in this process (`most_nbytes`), or made in few and quick steps.
 
     Where others could compute it, they do what takes long for so many bytes (sorts, decompositions, functions of the
     user's) from ``block-bytes`` on.
     """
     if env.device != "cpu":
         return False
-    most = most_nbytes(env)
+    most, is_larger = most_nbytes(env), False
     limit = min(env.block_nbytes, most)
     in_process = not env.is_cluster
     for node in order:
@@ -73,19 +73,31 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
             n = node.dtype.itemsize
             for s in node.shape:
                 n *= s
-            if n > most and node.op.kind != "get":
-                return False
-        if limit < most and not _is_quick(node, limit):
+            is_larger |= n > most and node.op.kind != "get"
+        if limit < most and not _is_light(node, limit):
             return False
-    return True
+    return not is_larger or _is_brief(order, env)
 
 
-def _is_quick(node: Expr, limit: int) -> bool:
-    """Return whether making a node takes about as long as its bytes take from memory, or it is of `limit` bytes at
-    most, and of no more.
-    """
+def _is_brief(order: Sequence[Expr], env: Environment) -> bool:
+    """Return whether plain calls, by one thread, are sooner over than a plan is found and its tasks are handed out."""
+    most = min(env.block_nbytes, BRIEF_NBYTES * max(env.size, 2) // (max(env.size, 2) - 1))
+    return sum([n.nbytes for n in order if n.op is not GET]) <= most and all(map(_is_quick, order))
+
+
+def _is_quick(node: Expr) -> bool:
+    """Return whether a step, if it is one, takes about as long as to read and to write."""
     family = node.op.family
-    if node.memo is not None or family.is_fused or family.is_view or family.is_created:
+    if node.memo is not None or family.is_view or (family.is_created and node.op.repeatable):
+        return True
+    return family.is_fused and (node.op.kind != "map" or interpreter().is_exact_map(node))
+
+
+def _is_light(node: Expr, limit: int) -> bool:
+    """Return whether a step takes no longer than a message to a worker and back: it goes through memory once, or is of
+    `limit` bytes at most, and of no more.
+    """
+    if node.memo is not None or node.op.family.is_fused or node.op.family.is_view or node.op.family.is_created:
         return True
     return node.nbytes <= limit and all(o.nbytes <= limit or _has_few_products(node) for o in node.nodes())
 

@@ -375,14 +375,14 @@ def test_windows_of_threads_that_have_ended_are_forgotten() -> None:
 
 
 def test_an_operation_that_failed_in_one_thread_stops_no_other_from_writing_in_place() -> None:
-    x = dx.asarray(np.arange(300_000.0)) * 1.0
+    x = dx.asarray(np.arange(700_000.0)) * 1.0
     with pytest.raises(ValueError, match="broadcast"):
         x + np.ones(3)
     dx.wait(x)
     places = set()
 
     def work() -> None:
-        y = dx.asarray(np.arange(300_000.0)) * 2.0
+        y = dx.asarray(np.arange(700_000.0)) * 2.0
         for _ in range(4):
             y += 1
             y.persist()
@@ -540,7 +540,7 @@ def test_what_another_thread_has_settled_meanwhile_is_not_run(made: Callable[[dx
     view = made(dx.asarray(np.arange(12.0).reshape(4, 3)))
     node = view.__dx_node__()
     before = node.unsettled()
-    view.persist()
+    window.observe((node,))
     assert node.unsettled() is None
     assert before is None or before[0]
     assert not runs_at_once(node)

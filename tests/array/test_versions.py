@@ -156,7 +156,7 @@ def test_steps_in_place_keep_their_blocks_and_no_history(x: dx.DistArray) -> Non
         return int(np.asarray(memo.blocks[-1]).ctypes.data)
 
     if x.team is None:
-        x = (dx.asarray(np.arange(400_000.0), team=None) + 0.0).persist()  # smaller ones are computed at the call
+        x = (dx.asarray(np.arange(700_000.0), team=None) + 0.0).persist()  # smaller ones are computed at the call
     x += 1
     x.persist()
     first = block()

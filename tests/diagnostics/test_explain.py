@@ -468,7 +468,7 @@ def test_a_cell_of_a_notebook_has_its_name(monkeypatch):
     shell = SimpleNamespace(compile=SimpleNamespace(format_code_name=names.get))
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     made = {"dx": dx}
-    exec(compile("x = dx.ones((600, 700))\ny = (x * 2).sum(axis=0)", "/tmp/1234.py", "exec"), made)
+    exec(compile("x = dx.ones((2000, 2000))\ny = (x * 2).sum(axis=0)", "/tmp/1234.py", "exec"), made)
     assert "In[7]:2" in str(made["y"].explain())
     assert label_of(made["y"].__dx_node__()) == "sum@In[7]:2"
     assert cell_of(__file__) is None

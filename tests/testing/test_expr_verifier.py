@@ -168,6 +168,9 @@ def vector_steps() -> dict[str, Expr]:
             "top_tiles", (x, rows), results=[((2,), "f8", (0, 2)), ((2,), "i8", (0, 2))], params=(2, True)
         ),
         "bincount_tiles": step("bincount_tiles", (node([0, 2]), (0, 2)), results=[((1, 3), "i8", one)], params=(3,)),
+        "within_tiles": step(
+            "within_tiles", (node([0, 2]), (0, 2)), results=[((1, 3), "i8", one), ((1, 2), "i8", one)], params=(3,)
+        ),
         "count_tiles": step("count_tiles", (x, rows), (node([1.0]), None), results=[((1, 3), "i8", one)]),
         "between_tiles": step(
             "between_tiles", (x, rows), (node([1.0]), None), results=[((2,), "f8", (0, 2))], params=(True, False)

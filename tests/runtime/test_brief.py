@@ -1,0 +1,62 @@
+"""What is computed without a plan has the bits of a plan; and what takes longer than one is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.runtime import small
+from distarray.testing import counting
+
+REDUCTIONS = ["sum", "mean", "var", "std", "prod", "max", "argmax", "any"]
+
+
+def bits(monkeypatch: pytest.MonkeyPatch, brief: int, nbytes: int, make: Callable[[], Any]) -> bytes:
+    monkeypatch.setattr(small, "BRIEF_NBYTES", brief)
+    monkeypatch.setattr(small, "SMALL_NBYTES", nbytes)
+    with dx.config.set(eager_bytes=nbytes), np.errstate(all="ignore"):
+        for _ in range(2):
+            make()  # at the call it is made ready first
+        return np.asarray(make()).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i8", "c16"])
+@pytest.mark.parametrize("shape", [(600, 700), (3, 100_001), (100_001, 3)])
+def test_reductions_of_what_is_large_are_those_of_a_plan_to_the_bit(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], dtype: str
+) -> None:
+    host = (np.random.default_rng(0).standard_normal(shape) * 10).astype(dtype)
+    x = dx.asarray(host)
+    for name in REDUCTIONS:
+        for axis in (None, 0, 1):
+            if not (dtype == "c16" and "max" in name):
+
+                def make(name: str = name, axis: int | None = axis) -> Any:
+                    return getattr(dx, name)(x * x, axis=axis)
+
+                planned = bits(monkeypatch, 0, 0, make)
+                assert bits(monkeypatch, 1 << 30, 0, make) == planned, (name, axis)
+                assert bits(monkeypatch, 0, 1 << 30, make) == planned, (name, axis)
+
+
+@pytest.mark.parametrize(
+    ("make", "is_brief"),
+    [
+        (lambda x: x.sum(), True),
+        (lambda x: x.max(axis=0), True),
+        (lambda x: dx.sum((x - 1) * x), False),
+        (lambda x: dx.exp(x).sum(), False),
+        (lambda x: dx.sort(x, axis=0)[0], False),
+        (lambda x: x @ x, False),
+    ],
+    ids=["sum", "max", "too much", "slow function", "sort", "product"],
+)
+def test_quick_steps_on_arrays_of_some_megabytes_are_no_tasks(make: Callable[[Any], Any], is_brief: bool) -> None:
+    x = dx.asarray(np.random.default_rng(0).random((1000, 1000))).persist()
+    with counting() as counts:
+        make(x).persist()
+    assert (counts.evaluations, counts.tasks > 0) == (1, not is_brief)
