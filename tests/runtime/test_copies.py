@@ -62,7 +62,7 @@ def come(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         monkeypatch.setattr(member_runs, "makes_little", lambda *args: False)
         monkeypatch.setattr(planning, "makes_little", lambda *args: False)
     if request.param == "tasks":
-        monkeypatch.setattr("distarray.runtime.running.programs_of", lambda instance: None)
+        monkeypatch.setattr("distarray.runtime.running.programs_of", lambda instance, others: None)
     return str(request.param)
 
 
