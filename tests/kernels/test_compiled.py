@@ -497,8 +497,10 @@ def test_what_a_compiler_could_compute_itself_still_warns(name: str, monkeypatch
 def test_no_warning_of_the_user_is_lost_while_a_program_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "ENOUGH_RUNS", 1)
     monkeypatch.setattr(compiler, "ENOUGH_SECONDS", 0.0)
+    x = dx.asarray(np.ones((4000, 400))) + 0
+    (x * 1.5 - x * 2 + 3 - x).persist()
+    COMPILER.wait()  # the first of a process: Numba changes the filters of warnings while it begins
     before, failures = COMPILER.n_compiled, list(COMPILER.failures)
-    x = dx.asarray(np.ones((1000, 400))) + 0
     (x * 1.25 - x * 3 + 7 - x).persist()
     while (thread := COMPILER._thread) is not None and thread.is_alive():
         with warnings.catch_warnings(record=True) as caught:
@@ -538,7 +540,7 @@ def test_workers_compile_what_comes_often(process_cluster: Any) -> None:
     before = compiler.ENOUGH_SECONDS, memory.COMPILER_NBYTES
     process_cluster.run(compile_from, 0.0, 1)
     try:
-        h = np.random.default_rng(0).standard_normal((900, 400))
+        h = np.random.default_rng(0).standard_normal((2000, 400))
         x, expected = dx.asarray(h), np.sqrt(h * h + 1) - 0.1 * h
         for _ in range(6):
             np.testing.assert_array_equal(np.asarray(dx.sqrt(x * x + 1) - 0.1 * x), expected)

@@ -87,10 +87,10 @@ def annotated(draw, terms, is_exact=False):
     is_fused = draw(st.booleans())
     everybody = draw(st.booleans())
     for term in terms:
-        shape = [
-            draw(st.sampled_from([SIZES[loop], SIZES[loop], 1])) if not is_exact and draw(st.booleans()) else SIZES[loop]
-            for loop in term
-        ]
+        shape = [SIZES[loop] for loop in term]
+        for axis in range(len(term)):
+            if not is_exact and draw(st.booleans()):
+                shape[axis] = draw(st.sampled_from([shape[axis], shape[axis], 1]))
         cuts = []
         for axis, loop in enumerate(term):
             most = min(shape[axis], 2)  # brute force sees elements, so no shard is empty
