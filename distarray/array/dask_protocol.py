@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -41,14 +42,16 @@ class _GraphOfVersion(Mapping[Any, Any]):
         self._slot = node.hold()
         self.layer = f"distarray-{_process}-{next(_numbers)}"
         self._filled: tuple[str, dict[Any, Any], Sharding] | None = None
+        self._lock = threading.Lock()
 
     def filled(self) -> tuple[str, dict[Any, Any], Sharding]:
         """Return name, tasks and sharding; plan on first use."""
-        if self._filled is None:
-            from distarray.runtime import exports
+        with self._lock:  # two graphs would have names of their own
+            if self._filled is None:
+                from distarray.runtime import exports
 
-            self._filled = exports.graph_of(self.node)
-        return self._filled
+                self._filled = exports.graph_of(self.node)
+            return self._filled
 
     def excess(self) -> str | None:
         """Return the text of the error where Dask must not put the array together on one worker; None if it may."""

@@ -133,7 +133,7 @@ def register(node: Expr) -> None:
     window = _local.window
     window.nodes.append(weakref.ref(node))
     origin = node.origin
-    window.places.append((node.op.name, None) if origin is None else (origin.code, origin.lasti))
+    window.places.append((node.op.name, None) if origin is None else origin.place)
 
 
 def pending() -> Iterator[Expr]:

@@ -243,7 +243,7 @@ def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc:
 
 
 #: Operations that make arrays without axes, unlike the others of their families.
-_MAKE_ARRAYS = frozenset({"astype", "where"})
+_MAKE_ARRAYS = frozenset({"astype", "reshard", "where"})
 
 
 def is_scalar(x: Handle, op: Op) -> bool:

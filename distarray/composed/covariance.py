@@ -11,7 +11,7 @@ import numpy as np
 from distarray.arguments import host_array, number
 from distarray.array.array import DistArray
 from distarray.composed.creation import empty
-from distarray.composed.views import as_distarray, beside
+from distarray.composed.views import as_it_is, beside
 from distarray.dtypes import as_dtype
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, elementwise, joining
@@ -65,7 +65,7 @@ def cov(
 
 def _variables(name: str, m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray:
     """Return the variables as rows of a matrix."""
-    x = as_distarray(m)
+    x = as_it_is(m)
     other = None if y is None else beside(x, y)
     for given, array in ((name, x), ("y", other)):
         if array is not None and array.ndim > 2:

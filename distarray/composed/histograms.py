@@ -19,7 +19,7 @@ from distarray.array.array import DistArray
 from distarray.composed.collections import compute, persist
 from distarray.composed.creation import zeros
 from distarray.composed.index_tricks import ravel_multi_index
-from distarray.composed.views import as_distarray, beside
+from distarray.composed.views import as_it_is, beside
 from distarray.errors import NotSupportedError
 from distarray.expr.expr import Environment
 from distarray.expr.side_by_side import side_by_side
@@ -39,7 +39,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
     """Return how often each non-negative integer stands in a vector, or the sum of the weights at it. Computes the
     counts, or with weights the largest integer.
     """
-    x = as_distarray(np.zeros(0, np.intp) if isinstance(x, list | tuple) and not x else x)
+    x = as_it_is(np.zeros(0, np.intp) if isinstance(x, list | tuple) and not x else x)
     if x.ndim != 1:
         raise ValueError("object too deep for desired array" if x.ndim > 1 else "object of too small depth")
     if x.dtype.kind not in "biu":
@@ -104,7 +104,7 @@ def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
 @side_by_side
 def digitize(x: Any, bins: Any, right: bool = False) -> DistArray:
     """Return in which bin each element falls; `bins` rise or fall."""
-    x = as_distarray(x)
+    x = as_it_is(x)
     if x.dtype.kind == "c":
         raise TypeError("x may not be complex")
     edges = bins if isinstance(bins, DistArray) else host_array(bins, "bins")
@@ -169,7 +169,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     range
         The ends of the first and the last bin; the extremes of the elements by default.
     """
-    x = as_distarray(a)
+    x = as_it_is(a)
     if weights is not None:
         weights = _beside_all(x, weights)
     return beside(x, _edges(x.ravel(), bins, range, weights))
@@ -327,7 +327,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = 
 
     With `weights` their sums instead of counts; with `density` such that the integral over the range is 1.
     """
-    x = as_distarray(a)
+    x = as_it_is(a)
     if weights is not None:
         x, weights = x.ravel(), _beside_all(x, weights).ravel()
     else:
@@ -417,14 +417,14 @@ def histogramdd(
 
 def _columns(sample: Any) -> Sequence[DistArray]:
     if isinstance(sample, DistArray | np.ndarray) and sample.ndim == 2:
-        rows = as_distarray(sample)
+        rows = as_it_is(sample)
         return [rows[:, i] for i in builtins.range(rows.shape[1])]
     if isinstance(sample, DistArray | np.ndarray) and sample.ndim != 1:
         raise ValueError("The sample must be a two-dimensional array, or a sequence of vectors.")
     parts = [sample] if isinstance(sample, DistArray | np.ndarray) else sequence(sample, "sample", "vectors")
     if not any(np.ndim(part) for part in parts):
         parts = [np.asarray(parts)]
-    return [as_distarray(part) for part in parts]
+    return [as_it_is(part) for part in parts]
 
 
 def _edges_along(axis: int, x: DistArray, bins: Any, range: Any) -> DistArray:
@@ -441,7 +441,7 @@ def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[DistArray, DistArray, DistArray]:
     """Return counts of points in the plane, and the edges along both axes: see `histogramdd`."""
-    x, y = as_distarray(x), as_distarray(y)
+    x, y = as_it_is(x), as_it_is(y)
     if x.shape != y.shape:
         raise ValueError("x and y must have the same length.")
     if (isinstance(bins, list | tuple) or np.ndim(bins)) and len(bins) not in (1, 2):

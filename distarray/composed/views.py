@@ -27,6 +27,14 @@ def as_distarray(x: Any) -> DistArray:
     return x if isinstance(x, DistArray) else asarray(x)
 
 
+def as_it_is(x: Any) -> DistArray:
+    """Return an array with the elements that `x` has now, whatever is written to it later: nothing is copied.
+
+    For functions that read an array more than once, while another thread may write to it.
+    """
+    return DistArray._on(x.__dx_node__()) if isinstance(x, DistArray) else asarray(x)
+
+
 def beside(x: DistArray, given: Any) -> DistArray:
     """Return `given`, or the array of host data where `x` lives."""
     return given if isinstance(given, DistArray) else asarray(given, team=x.team, device=x.device)

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -170,6 +170,11 @@ class Origin:
     lasti: int
 
     @property
+    def place(self) -> Hashable:
+        """Return what tells it from others, which is had at once."""
+        return self.code, self.lasti
+
+    @property
     def line(self) -> tuple[str, int]:
         """Return file name and line number."""
         number = self.code.co_firstlineno
@@ -199,6 +204,10 @@ class _SavedOrigin:
 
     file: str
     number: int
+
+    @property
+    def place(self) -> Hashable:
+        return self.line
 
     @property
     def line(self) -> tuple[str, int]:

@@ -335,7 +335,8 @@ def _cumulative(name: str, x: Array, axis: int | None, dtype: DTypeLike | None, 
 
 def ptp(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
     """Return the largest minus the smallest element along `axis`."""
-    return subtract(max(a, axis=axis, keepdims=keepdims), min(a, axis=axis, keepdims=keepdims))
+    node, box = one_array("ptp", a)
+    return box(subtract(max(node, axis=axis, keepdims=keepdims), min(node, axis=axis, keepdims=keepdims)))
 
 
 @side_by_side

@@ -11,7 +11,7 @@ an environment is submitted, so an interrupt leaves everything there as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import copy_context
 
 from distarray.errors import BlocksLostError
@@ -22,7 +22,7 @@ from distarray.kernels.reporting import gathering
 from distarray.runtime import counters, flights, small
 from distarray.runtime.flights import Flight
 from distarray.runtime.members import locked
-from distarray.runtime.promised import make_here
+from distarray.runtime.promised import PromisedBlocks, make_here
 from distarray.runtime.reading import tell_of_failure
 from distarray.runtime.rehome import healed, revive
 from distarray.runtime.retention import retained
@@ -178,7 +178,38 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Callable[[], It
         healthy = healed(order, env)
         if healthy is not env:
             return _begun_in(healthy, targets, others)
+        if first := _first_apart(order, wanted):
+            # What fails there must not take with it what else is made; nobody waits in between.
+            _begun_in(env, first, lambda: None if (found := others()) is None else [*found, *targets])
+            targets = [t for t in targets if t.memo is None]
+            return _begun_in(env, targets, others) if targets else None
     # Planning and lowering are imported when they are first needed: small arrays never need them.
     from distarray.runtime import running
 
     return running.begun(env, order, wanted, others)
+
+
+def _first_apart(order: Sequence[Expr], wanted: Collection[int]) -> list[Expr]:
+    """Return the nodes that are to be evaluated before the others, in a run of their own; none if one run does for all.
+
+    A run of the workers fails as a whole, by a task of Dask that was to make what it reads, or by a function of the
+    user's that is called there. So nodes that are kept share one only with those that need the same of these.
+    """
+    if not any(map(_may_fail, order)):
+        return []
+    risks: dict[int, frozenset[int]] = {}
+    for node in order:
+        below = () if node.memo is not None else [risks[id(o)] for o in node.nodes()]
+        risks[id(node)] = frozenset({id(node)} if _may_fail(node) else ()).union(*below)
+    apart: dict[frozenset[int], list[Expr]] = {}
+    for node in order:
+        if id(node) in wanted and node.memo is None:
+            apart.setdefault(risks[id(node)], []).append(node)
+    return min(apart.items(), key=lambda item: len(item[0]))[1] if len(apart) > 1 else []
+
+
+def _may_fail(node: Expr) -> bool:
+    """Return whether somebody else's code makes a node, or numpy is to raise of its elements."""
+    if node.memo is None:
+        return node.op.may_raise or (node.errstate is not None and "raise" in node.errstate)
+    return isinstance(node.memo.blocks, PromisedBlocks) and node.memo.blocks.make is not None

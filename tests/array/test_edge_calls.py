@@ -1,5 +1,6 @@
 """Calls at the edge of what numpy takes, each with numpy's value and dtype, or its kind of error."""
 
+import pickle
 import warnings
 from contextlib import nullcontext
 
@@ -232,3 +233,21 @@ def test_diagonals_are_views_that_are_not_written(diagonal):
         np.testing.assert_array_equal(np.asarray(seen), [0, 99, 8])
         with pytest.raises(ValueError, match="read-only"):
             seen[0] = 1
+
+
+@pytest.mark.parametrize("options", [{}, {"eager_bytes": 0}], ids=["at once", "later"])
+def test_what_is_made_of_pickled_arrays_is_numpys(options):
+    with dx.config.set(options):
+        x = pickle.loads(pickle.dumps(dx.asarray(np.arange(6.0)) * 2))
+        made = [x.copy(), dx.roll(x, 1), x.reshape(2, 3).copy(), dx.fft.ifft(dx.fft.fft(x)).real]
+        h = np.arange(6.0) * 2
+        for found, expected in zip(made, [h, np.roll(h, 1), h.reshape(2, 3), h], strict=True):
+            np.testing.assert_allclose(np.asarray(found), expected, atol=1e-14)
+
+
+def test_an_array_that_lies_elsewhere_is_no_number():
+    """A number is replaced by ``y += 1``; an array is written."""
+    y = dx.asarray(np.array(3.0)).reshard(())
+    other = y
+    y += 1
+    assert float(other) == 4

@@ -576,3 +576,38 @@ def test_a_thread_that_reads_is_known_to_those_that_write(read: Callable[[Any], 
         assert threading.get_ident() in [w.thread for w in window._all_windows()]
 
     together(work, 1)
+
+
+READ_TWICE: dict[str, Callable[[Any], Any]] = {
+    "ptp": lambda x: float(dx.ptp(x)) == 0,
+    "cov": lambda x: float(dx.cov(x)) == 0,
+    "histogram": lambda x: int(dx.histogram(x, bins=3)[0].sum()) == x.size,
+    "bincount": lambda x: int(dx.bincount(x.astype(int)).max()) == x.size,
+}
+
+
+@pytest.mark.parametrize("name", READ_TWICE)
+def test_functions_of_several_passes_see_one_version(name: str) -> None:
+    x = dx.asarray(np.zeros(3000))
+    done = threading.Event()
+
+    def work(k: int) -> None:
+        if not k:
+            try:
+                for _ in range(60):
+                    assert READ_TWICE[name](x)
+            finally:
+                done.set()
+        n = 0
+        while not done.is_set():
+            n += 1
+            x[:] = float(n % 1000)
+
+    together(work, 2)
+
+
+def test_one_graph_of_dask_is_made_by_several_threads() -> None:
+    pytest.importorskip("dask.array")
+    for _ in range(10):
+        x = (dx.asarray(np.arange(64.0), team=dx.Team((4,), ("x",))) + 1).to_dask_array()
+        together(lambda k, x=x: np.testing.assert_array_equal(x.compute(), np.arange(64.0) + 1))

@@ -141,3 +141,30 @@ def test_blocks_are_made_alone_by_tasks_that_make_no_other() -> None:
     assert {n: sorted(own) for n, own in found.items()} == {0: ["a0", "a1", "small"], 1: ["b0", "b1", "small"]}
     alone = _tasks_of_each({t.key: t for t in tasks}, {"c0": 0})
     assert sorted(alone[0]) == ["c0", "deep", "shared"]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind", ["chunk", "function"])
+def test_what_fails_takes_nothing_with_it_that_does_not_need_it(cluster4: Any, kind: str) -> None:
+    """Arrays that are kept by the same evaluation are there afterwards, those of other graphs of Dask too."""
+
+    def fails(block: Any) -> Any:
+        raise RuntimeError("as was asked for")
+
+    x = dx.asarray(A)
+    x += 1
+    u = dx.random.default_rng(0).random(A.shape) * 2
+    good = dx.from_dask(da.from_array(A, chunks=(128, 256)))
+    v = good * 3
+    with dx.config.set(errors="deferred", block_bytes=0):
+        if kind == "chunk":
+            bad = dx.from_dask(da.ones(A.shape, chunks=(128, 256)).map_blocks(fails, dtype=A.dtype, meta=A[:0]))
+        else:
+            bad = dx.map_blocks(fails, dx.ones(A.shape) * 2, dtype=A.dtype)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="as was asked for"):
+                np.asarray(x + u + v + bad)
+        np.testing.assert_array_equal(np.asarray(x), A + 1)
+        np.testing.assert_array_equal(np.asarray(v), A * 3)
+        np.testing.assert_array_equal(np.asarray(good), A)
+        np.testing.assert_array_equal(np.asarray(u), np.asarray(dx.random.default_rng(0).random(A.shape) * 2))
