@@ -272,6 +272,7 @@ def test_an_array_of_a_closed_cluster_cannot_be_reached() -> None:
 @pytest.mark.parametrize("is_released", [False, True])
 def test_an_array_that_nobody_held_meanwhile_is_lost(client: Any, is_in_task: bool, is_released: bool) -> None:
     x = on_workers()
+    dx.wait(x)  # else nobody has it yet, either
     # dask keeps the names of what live results were made from
     y = (x + 1).persist() if is_released else None
     data, keys = pickle.dumps(x), [block.key for block in blocks(x)]
