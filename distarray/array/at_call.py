@@ -226,8 +226,10 @@ def call_at_call(
             return None
         lens = a._lens
         if lens:
-            if block.flags.c_contiguous:
-                lens = ()
+            if block.flags.c_contiguous and not any(
+                type(link) is Affine and link.read_indices().transpose for link in lens
+            ):
+                lens = ()  # else nodes may reduce the base, and in its order: an axis of one element moves nothing
             elif (block := base.found()) is None:  # what is made of the view may go along the memory of the base
                 return None
         key += (block.dtype, block.shape, lens)

@@ -60,3 +60,16 @@ def test_quick_steps_on_arrays_of_some_megabytes_are_no_tasks(make: Callable[[An
     with counting() as counts:
         make(x).persist()
     assert (counts.evaluations, counts.tasks > 0) == (1, not is_brief)
+
+
+@pytest.mark.parametrize("shape", [(786_432, 1), (1, 786_432), (75_000, 1, 8)])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_sums_along_turned_axes_have_the_same_bits_however_often_and_wherever(shape, axis):
+    a = np.random.default_rng(1).standard_normal(shape).astype("f4")
+    found = []
+    for eager in (True, False):
+        with dx.config.set({} if eager else {"eager_bytes": 0}):
+            x, y = dx.asarray(a), dx.asarray(a).persist()
+            found += [np.asarray(z.T.sum(axis=axis)) for z in (x, y, y, y)]  # the third call is a ready one
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
