@@ -109,7 +109,8 @@ def test_what_is_made_of_several_steps_is_written_into_one_array(make: Callable[
     tracemalloc.start()
     try:
         made = make(x)
-        assert tracemalloc.get_traced_memory()[1] < most * x.nbytes + 8192
+        # Half an array is room for what other threads do meanwhile; one more would be a copy.
+        assert tracemalloc.get_traced_memory()[1] < (most + 0.5) * x.nbytes
     finally:
         tracemalloc.stop()
     assert is_block(made)
