@@ -33,7 +33,8 @@ LOOK_AT_VALUES = frozenset({
 OTHER = frozenset({
     *("at", "compute", "current_device", "current_team", "explain", "from_blocks", "from_dask", "frombuffer"),
     *("fromiter", "get_printoptions", "geterr", "load", "map_blocks", "map_tiles", "may_share_memory", "persist"),
-    *("plan_cache_clear", "plan_cache_info", "progress", "save", "scatter", "set_printoptions", "seterr"),
+    *("plan_cache_clear", "plan_cache_info", "progress", "save", "savetxt", "savez", "savez_compressed", "scatter"),
+    *("set_printoptions", "seterr"),
     *("shares_memory", "to_dask_array", "use", "visualize_sharding", "wait"),
 })  # fmt: skip
 
