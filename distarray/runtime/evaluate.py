@@ -22,7 +22,7 @@ from distarray.kernels.reporting import gathering
 from distarray.runtime import counters, flights, small
 from distarray.runtime.flights import Flight
 from distarray.runtime.members import locked
-from distarray.runtime.promised import PromisedBlocks, make_here
+from distarray.runtime.promised import make_here, promised_of
 from distarray.runtime.reading import tell_of_failure
 from distarray.runtime.rehome import healed, revive
 from distarray.runtime.retention import retained
@@ -212,4 +212,4 @@ def _may_fail(node: Expr) -> bool:
     """Return whether somebody else's code makes a node, or numpy is to raise of its elements."""
     if node.memo is None:
         return node.op.may_raise or (node.errstate is not None and "raise" in node.errstate)
-    return isinstance(node.memo.blocks, PromisedBlocks) and node.memo.blocks.make is not None
+    return promised_of(node) is not None

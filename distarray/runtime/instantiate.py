@@ -33,7 +33,7 @@ from distarray.runtime.bundles import BundledBlocks
 from distarray.runtime.donation import withheld
 from distarray.runtime.known_rates import rates_for
 from distarray.runtime.memory import STREAMED, memory_limit, n_threads_of
-from distarray.runtime.promised import Promise, PromisedBlocks
+from distarray.runtime.promised import Promise, PromisedBlocks, promised_of
 from distarray.runtime.shipping import shipped
 from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
@@ -91,8 +91,8 @@ class Instance:
     @cached_property
     def promised(self) -> dict[int, PromisedBlocks]:
         """By number of a node its blocks, if some of them are still to be made by tasks of others."""
-        memos = [(i, node.memo.blocks) for i, node in enumerate(self.graph.nodes) if node.memo is not None]
-        return {i: blocks for i, blocks in memos if isinstance(blocks, PromisedBlocks) and blocks.make is not None}
+        found = [(i, promised_of(node)) for i, node in enumerate(self.graph.nodes)]
+        return {i: blocks for i, blocks in found if blocks is not None}
 
     @cached_property
     def bundled(self) -> Bundled:

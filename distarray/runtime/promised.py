@@ -165,6 +165,12 @@ def _made(tasks: dict[Key, Any], key: Key) -> Any:
     return execute_graph(tasks, keys={key})[key]
 
 
+def promised_of(node: Expr) -> PromisedBlocks | None:
+    """Return the blocks of a node, if some of them are still to be made."""
+    blocks = None if node.memo is None else node.memo.blocks
+    return blocks if isinstance(blocks, PromisedBlocks) and blocks.make is not None else None
+
+
 def make_here(targets: Iterable[Expr]) -> None:
     """Make the blocks in this process that targets read. Not under the lock."""
     if _has_been and _here:
@@ -221,11 +227,7 @@ def joined(
     others
         See `read_once`.
     """
-    waiting = [
-        (node, node.memo.blocks)
-        for node in nodes
-        if node.memo is not None and isinstance(node.memo.blocks, PromisedBlocks) and node.memo.blocks.make is not None
-    ]
+    waiting = [(node, blocks) for node in nodes if (blocks := promised_of(node)) is not None]
     if not waiting:
         return Joined(tasks, members, keep, ())
     asked = {*keep, *read}.union(*[task.dependencies for task in tasks.values()])

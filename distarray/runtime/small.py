@@ -97,7 +97,7 @@ def _is_light(node: Expr, limit: int) -> bool:
     """Return whether a step takes no longer than a message to a worker and back: it goes through memory once, or is of
     `limit` bytes at most, and of no more.
     """
-    if node.memo is not None or node.op.family.is_fused or node.op.family.is_view or node.op.family.is_created:
+    if node.op.family.is_fused or node.op.family.is_created or _is_quick(node):
         return True
     return node.nbytes <= limit and all(o.nbytes <= limit or _has_few_products(node) for o in node.nodes())
 
