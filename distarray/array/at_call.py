@@ -10,6 +10,7 @@ where something is wrong, there is no answer here, and the operation goes its wa
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from distarray.array.access import read
 from distarray.array.environment import forced_parts
 from distarray.array.handle import Handle
 from distarray.array.lifetime import is_alone
+from distarray.array.temporaries import SMALLEST, position
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
 from distarray.expr.expr import GET, SOURCE, Environment, Expr, late_params, postorder, user_frame
@@ -54,6 +56,8 @@ class _Ready(NamedTuple):
         Whether its result is always memory of its own.
     made
         Shape and dtype of what an elementwise operation makes.
+    has_inplace
+        Whether the call takes ``out=``, which may be one of the operands.
     """
 
     call: Callable[..., Any]
@@ -62,6 +66,7 @@ class _Ready(NamedTuple):
     nbytes: int
     is_own: bool = True
     made: tuple[Shape, DType] | None = None
+    has_inplace: bool = False
 
 
 #: By function, static arguments and what the operands are; None: it goes through nodes.
@@ -79,21 +84,29 @@ def _kept(key: Hashable, ready: Any) -> Any:
 # ---------------------------------------------------------------------------------------------- elementwise
 
 
-def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> Any:
+def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = (), spare: HostArray | None = None) -> Any:
     """Return an elementwise operation on handles and Python scalars, boxed; None where it is not computed at the call.
+
+    Parameters
+    ----------
+    spare
+        Elements of an operand that nobody needs afterwards: the result may be written over them.
 
     Raises
     ------
     Exception
         What numpy raises of the operands.
     """
-    made = _mapped(op, args, params)
+    made = _mapped(op, args, params, None, spare)
     if made is None:
         return None
     value, warn, x, env = made
     if warn is not None:
         warn()
-    return x._of(value, op, env)
+    result = x._of(value, op, env)
+    if value.nbytes >= SMALLEST:
+        result._base.made_at = position()
+    return result
 
 
 def update_at_call(op: Op, x: Handle, other: Any) -> bool:
@@ -117,7 +130,11 @@ def update_at_call(op: Op, x: Handle, other: Any) -> bool:
 
 
 def _mapped(
-    op: Op, args: Sequence[Any], params: tuple[Hashable, ...], wanted: tuple[Shape, DType] | None = None
+    op: Op,
+    args: Sequence[Any],
+    params: tuple[Hashable, ...],
+    wanted: tuple[Shape, DType] | None = None,
+    spare: HostArray | None = None,
 ) -> tuple[HostArray, Callable[[], None] | None, Handle, Environment] | None:
     """Return the elements, what warns of events that were met, and the first of the handles with where it lives.
 
@@ -125,6 +142,8 @@ def _mapped(
     ----------
     wanted
         What shape and dtype the elements must have; nothing is computed that has others.
+    spare
+        What they may be written over.
     """
     x: Any = None
     env: Any = None
@@ -163,8 +182,11 @@ def _mapped(
             return None  # what numpy says first of an update may be that its result does not cast back
     if ready is None or not small.is_eager(ready.nbytes, env) or (wanted is not None and ready.made != wanted):
         return None
+    call = ready.call
+    if spare is not None and ready.has_inplace and (spare.shape, spare.dtype) == ready.made:
+        call = partial(call, out=spare)
     try:
-        value, met = heard(ready.call, blocks)
+        value, met = heard(call, blocks)
         warn = tell(met, ready.name) if met else None
     except Exception as error:
         if (origin := user_frame()) is not None:
@@ -186,9 +208,9 @@ def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any])
     # As in numpy, operands of no loop are refused before those that do not broadcast.
     dtype = infer_map(op, params, [b if d is None else d for b, d in zip(blocks, dtypes, strict=True)])
     shape = broadcast_shapes(*[b.shape for b in blocks if type(b) is np.ndarray])
-    call = ready.mapped(op.name, params, tuple(dtypes), shape, dtype)
+    call, has_inplace = ready.mapped(op.name, params, tuple(dtypes), shape, dtype)
     nbytes = prod(shape) * dtype.itemsize
-    return _Ready(call, op, elementwise.event_name(op.name), nbytes, made=(shape, dtype))
+    return _Ready(call, op, elementwise.event_name(op.name), nbytes, made=(shape, dtype), has_inplace=has_inplace)
 
 
 # ------------------------------------------------------------------------------------------ other functions

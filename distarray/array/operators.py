@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from sys import getrefcount
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from distarray.array import writes
 from distarray.array.at_call import map_at_call, update_at_call
 from distarray.array.handle import AnyHandle, Handle
+from distarray.array.temporaries import ALONE, spare_memory
 from distarray.expr.bind import map_node
 from distarray.expr.op import CATALOGUE, Op
 from distarray.ops import elementwise
@@ -71,21 +73,37 @@ def _left_to(other: object, ufunc: np.ufunc, *operands: Operand, **options: Any)
 
 
 def _forward(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operand], AnyHandle]:
+    op = _OPS.get(function)
+
     def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
         if type(other) not in _PLAIN and not is_operand(other):
             return _left_to(other, ufunc, self, other)  # type: ignore[no-any-return]  # theirs
-        made: AnyHandle = function(self, other)
-        return made
+        made: AnyHandle
+        if op is None:
+            made = function(self, other)
+            return made
+        spare = None
+        if (is_spare := getrefcount(self) == ALONE) | (is_other_spare := getrefcount(other) == ALONE):
+            spare = spare_memory(self if is_spare else None, other if is_other_spare else None)
+        made = map_at_call(op, (self, other), (), spare)
+        return map_node(op, (self, other)) if made is None else made
 
     return operator
 
 
 def _reflected(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operand], AnyHandle]:
+    op = _OPS.get(function)
+
     def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
         if type(other) not in _PLAIN and not is_operand(other):
             return _left_to(other, ufunc, other, self)  # type: ignore[no-any-return]  # theirs
-        made: AnyHandle = function(other, self)
-        return made
+        made: AnyHandle
+        if op is None:
+            made = function(other, self)
+            return made
+        spare = spare_memory(None, self) if getrefcount(self) == ALONE else None
+        made = map_at_call(op, (other, self), (), spare)
+        return map_node(op, (other, self)) if made is None else made
 
     return operator
 

@@ -25,16 +25,20 @@ from distarray.types import DType, Shape
 Call: TypeAlias = Callable[..., Any]
 
 
-def mapped(name: str, params: tuple[Any, ...], dtypes: tuple[DType | None, ...], shape: Shape, dtype: DType) -> Call:
-    """Return an elementwise operation; of scalars the dtype is None."""
+def mapped(
+    name: str, params: tuple[Any, ...], dtypes: tuple[DType | None, ...], shape: Shape, dtype: DType
+) -> tuple[Call, bool]:
+    """Return an elementwise operation, of scalars the dtype is None; and whether it takes ``out=``, which may be an
+    operand.
+    """
     function = elementwise(name, params, dtype, dtypes)
     call = function.call
     if not function.is_exact:
-        return lambda *args: interpret.called(function, args, shape, dtype)
+        return lambda *args: interpret.called(function, args, shape, dtype), False
     if not shape or prod(shape) * dtype.itemsize < SMALLEST:
-        return call
+        return call, False
     take = POOL.take
-    return lambda *args: call(*args, out=take(shape, dtype))
+    return lambda *args, out=None: call(*args, out=take(shape, dtype) if out is None else out), function.has_inplace
 
 
 def program(node: Expr, leaves: Sequence[Expr]) -> Call:
