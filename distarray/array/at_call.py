@@ -97,10 +97,12 @@ def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = (), 
     Exception
         What numpy raises of the operands.
     """
-    made = _mapped(op, args, params, None, spare)
-    if made is None:
+    found = _found(op, args, params)
+    if found is None:
         return None
-    value, warn, x, env = made
+    ready, blocks, x, env = found
+    is_over = spare is not None and ready.has_inplace and (spare.shape, spare.dtype) == ready.made
+    value, warn = _computed(ready, blocks, spare if is_over else None)
     if warn is not None:
         warn()
     result = x._of(value, op, env)
@@ -118,32 +120,38 @@ def update_at_call(op: Op, x: Handle, other: Any) -> bool:
     link = lens[0] if lens else None
     if x._readonly or not base.shape or len(lens) > 1 or not (link is None or type(link) is Affine):
         return False
-    made = _mapped(op, (x, other), (), (x.shape, base.dtype))
-    if made is None:
+    found = _found(op, (x, other), (), (x.shape, base.dtype))
+    if found is None:
         return False
-    value, warn, *_ = made
-    if not base.write(link, value, since, is_alone):
+    ready, blocks, *_ = found
+    warn: Callable[[], None] | None = None
+    made: HostArray | Callable[[HostArray | None], HostArray]
+    if ready.nbytes >= SMALLEST and ready.has_inplace and "raise" not in np.geterr().values():
+
+        def made(out: HostArray | None) -> HostArray:
+            nonlocal warn
+            value, warn = _computed(ready, blocks, out)
+            return value
+
+    else:
+        made, warn = _computed(ready, blocks)
+    if not base.write(link, made, since, is_alone):
         return False
     if warn is not None:
         warn()  # where warnings are errors, numpy has written too
     return True
 
 
-def _mapped(
-    op: Op,
-    args: Sequence[Any],
-    params: tuple[Hashable, ...],
-    wanted: tuple[Shape, DType] | None = None,
-    spare: HostArray | None = None,
-) -> tuple[HostArray, Callable[[], None] | None, Handle, Environment] | None:
-    """Return the elements, what warns of events that were met, and the first of the handles with where it lives.
+def _found(
+    op: Op, args: Sequence[Any], params: tuple[Hashable, ...], wanted: tuple[Shape, DType] | None = None
+) -> tuple[_Ready, list[Any], Handle, Environment] | None:
+    """Return the call that computes an elementwise operation, its blocks and scalars, and the first of the handles with
+    where it lives.
 
     Parameters
     ----------
     wanted
-        What shape and dtype the elements must have; nothing is computed that has others.
-    spare
-        What they may be written over.
+        What shape and dtype the result must have.
     """
     x: Any = None
     env: Any = None
@@ -182,21 +190,27 @@ def _mapped(
             return None  # what numpy says first of an update may be that its result does not cast back
     if ready is None or not small.is_eager(ready.nbytes, env) or (wanted is not None and ready.made != wanted):
         return None
-    call = ready.call
-    if spare is not None and ready.has_inplace and (spare.shape, spare.dtype) == ready.made:
-        call = partial(call, out=spare)
+    return ready, blocks, x, env
+
+
+def _computed(
+    ready: _Ready, blocks: Sequence[Any], out: HostArray | None = None
+) -> tuple[HostArray, Callable[[], None] | None]:
+    """Return the elements of an elementwise operation, written to `out` if that is given, and what warns of events that
+    were met.
+    """
     try:
-        value, met = heard(call, blocks)
+        value, met = heard(ready.call if out is None else partial(ready.call, out=out), blocks)
         warn = tell(met, ready.name) if met else None
     except Exception as error:
         if (origin := user_frame()) is not None:
-            error.add_note(f"{op.name}, called at {origin}")
+            error.add_note(f"{ready.op.name}, called at {origin}")
         raise
     if counters.active:
         small.count()
-    if type(value) is not np.ndarray or not value.flags.c_contiguous:
+    if out is None and (type(value) is not np.ndarray or not value.flags.c_contiguous):
         value = np.array(value, order="C")
-    return value, warn, x, env
+    return value, warn
 
 
 def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any]) -> _Ready | None:

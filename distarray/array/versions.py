@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -41,6 +42,9 @@ _unsettled: weakref.WeakSet[Base] = weakref.WeakSet()
 _before: weakref.WeakKeyDictionary[Base, list[weakref.ref[Expr]]] = weakref.WeakKeyDictionary()
 #: Bytes of arrays that fit any memory limit.
 SMALL = 1 << 20
+
+#: Elements, or what computes them: into the memory that it is given, or a new block.
+Written: TypeAlias = HostArray | Scalar | Callable[[HostArray | None], HostArray]
 
 _new = object.__new__
 
@@ -150,7 +154,11 @@ class Base:
         return block
 
     def write(
-        self, lens: Affine | None, value: HostArray | Scalar, since: int, is_alone: Callable[[Base, Expr | None], bool]
+        self,
+        lens: Affine | None,
+        value: Written,
+        since: int,
+        is_alone: Callable[[Base, Expr | None], bool],
     ) -> bool:
         """Write computed elements, if the others are here and few, and this is still the version with the number
         `since`; return whether that was done.
@@ -158,7 +166,7 @@ class Base:
         Parameters
         ----------
         lens
-            Where they are written; None: everywhere, and `value` is the new block, which nobody else has.
+            Where they are written; None: everywhere, and `value` is, or makes, a block that nobody else has.
         is_alone
             Whether nobody else reads the elements of the version, given by its node if it has one, so that they may be
             written in place: `lifetime.is_alone`.
@@ -175,10 +183,7 @@ class Base:
             is_handed = is_handed_out(block) and (node is None or node.memo is not None)
             if is_handed and not block.flags.c_contiguous:
                 return False
-            if lens is None:
-                assert type(value) is np.ndarray
-                made = value
-            elif lens.read_indices().broadcast is not None:
+            if lens is not None and lens.read_indices().broadcast is not None:
                 return False
             # Who begins to read it now waits for the lock.
             self._node = self.block = None
@@ -186,10 +191,11 @@ class Base:
                 if lens is not None:
                     if not (is_handed or (block.flags.c_contiguous and is_alone(self, node))):
                         made = np.array(block, order="C")
-                    lens.writable(made)[...] = value
-                elif is_handed:
-                    made = block
-                    made[...] = value
+                    _fill(lens.writable(made), value)
+                elif is_handed or (callable(value) and block.flags.c_contiguous and is_alone(self, node)):
+                    _fill(block, value)
+                else:
+                    made = value(None) if callable(value) else np.asarray(value)
             except BaseException:
                 self._node, self.block = node, None if node is not None else block
                 raise
@@ -297,6 +303,14 @@ def remember(base: Base, is_remembered: bool) -> None:
     else:
         base.history = [current]
         _unsettled.add(base)
+
+
+def _fill(memory: HostArray, value: Written) -> None:
+    """Write elements to memory, or have them computed there."""
+    if callable(value):
+        value(memory)
+    else:
+        memory[...] = value
 
 
 def forget(base: Base) -> None:

@@ -10,6 +10,7 @@ holds, through whatever view, memoryview or DLPack capsule, is therefore never l
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import threading
@@ -17,6 +18,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +122,7 @@ class BufferPool:
         extents = tuple(shape)
         nbytes = math.prod(extents) * dtype.itemsize
         if layout == "C" and nbytes >= SMALLEST:  # what is asked for over and over
-            return np.asarray(Lease(self, self._memory(_size_class(nbytes)), nbytes, extents, dtype, None))
+            return np.ndarray(extents, dtype, self._lease(nbytes))
         natural = tuple(range(len(extents)))
         axes = natural if layout in ("C", ()) else natural[::-1] if layout == "F" else tuple(int(a) for a in layout)
         if nbytes < SMALLEST:
@@ -130,7 +132,7 @@ class BufferPool:
         strides, step = [0] * len(extents), dtype.itemsize
         for axis in reversed(axes):
             strides[axis], step = step, step * extents[axis]
-        return np.asarray(Lease(self, self._memory(_size_class(nbytes)), nbytes, extents, dtype, tuple(strides)))
+        return np.ndarray(extents, dtype, self._lease(nbytes), strides=strides)
 
     def wait_for_room(self, nbytes: int) -> None:
         """Wait while so many bytes more would be too many for this process (`full`), and others still make room.
@@ -170,6 +172,12 @@ class BufferPool:
         with self._lock:
             self._collect()
             return self._lent_nbytes
+
+    def _lease(self, nbytes: int) -> Any:
+        memory = self._memory(_size_class(nbytes))
+        lease = _leases(memory.nbytes).from_address(memory.address)
+        lease.pool, lease.memory = self, memory
+        return lease
 
     def _memory(self, size: int) -> _Memory:
         try:
@@ -238,35 +246,23 @@ class _Memory:
 class Lease:
     """Owner of lent memory: the base of every array on it.
 
-    ``__array_interface__`` and not a subclass of ndarray, because numpy makes an object of that kind the base of all
-    views, while chains of arrays are collapsed.
+    It is an array of `ctypes`, for numpy makes an object of that kind the base of all views, while chains of its own
+    arrays are collapsed; and an array on it is made in a third of the time that ``__array_interface__`` takes.
     """
 
-    __slots__ = ("__array_interface__", "__weakref__", "memory", "nbytes", "pool")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        pool: BufferPool,
-        memory: _Memory,
-        nbytes: int,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        strides: tuple[int, ...] | None,
-    ) -> None:
-        self.pool = pool
-        self.memory = memory
-        #: What the array that was asked for has of it.
-        self.nbytes = nbytes
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": shape,
-            "typestr": dtype.str,
-            "strides": strides,
-            "data": (memory.address, False),
-        }
+    pool: BufferPool
+    memory: _Memory
 
     def __del__(self) -> None:
         self.pool._return(self.memory)
+
+
+@lru_cache(maxsize=256)
+def _leases(nbytes: int) -> Any:
+    """Return the class of leases of so many bytes."""
+    return type("Lease", (Lease, ctypes.c_char * nbytes), {"__slots__": ("memory", "pool")})
 
 
 def _size_class(nbytes: int) -> int:

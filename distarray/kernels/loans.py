@@ -145,7 +145,7 @@ def is_ours(block: Any) -> bool:
     if type(block) is not np.ndarray:
         return False
     base: Any = block.base  # numpy's types do not know that it may be anything
-    return (base is None or type(base) is Lease) and block.flags.writeable and not is_lent(block)
+    return (base is None or isinstance(base, Lease)) and block.flags.writeable and not is_lent(block)
 
 
 def is_memory(seen: Any, block: Any) -> bool:

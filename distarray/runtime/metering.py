@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray.kernels import tasks
+from distarray.kernels.buffers import Lease
 from distarray.lower.bundling import bundle_of
 from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.messages import Key
@@ -289,8 +290,8 @@ def _owner(array: Any) -> tuple[Any, int]:
     """Return what owns the memory of an array, and its bytes."""
     while isinstance(array, np.ndarray):
         base: Any = array.base
-        if hasattr(base, "pool"):
-            return base, int(base.nbytes)
+        if isinstance(base, Lease):
+            return base, int(array.nbytes)
         if not isinstance(base, np.ndarray):
             break  # its own, or of a file: then the array stands for it
         array = base

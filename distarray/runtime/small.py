@@ -170,12 +170,11 @@ def stored(block: HostArray, env: Environment) -> Stored:
 
 def is_eager(nbytes: int, env: Environment) -> bool:
     """Return whether operations on arrays of so many bytes that are here are computed when they are made."""
-    if nbytes > SENT_NBYTES:
-        if env.is_cluster or nbytes > env.block_nbytes:
-            return False
-    elif config.get("block-bytes") is not None and nbytes > env.block_nbytes:
+    if nbytes > (config.get("eager-bytes") or -1):
         return False
-    return nbytes <= (config.get("eager-bytes") or -1)
+    if nbytes <= SENT_NBYTES:
+        return config.get("block-bytes") is None or nbytes <= env.block_nbytes
+    return not env.is_cluster and nbytes <= env.block_nbytes
 
 
 @cache
