@@ -6,7 +6,8 @@ import sys
 import threading
 import tracemalloc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -16,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import distarray as dx
-from distarray.array import at_call
+from distarray.array import at_call, temporaries
+from distarray.array.temporaries import SMALLEST
 from distarray.expr.expr import Expr
+from distarray.kernels import ready
 from distarray.testing import force_tiles
 
 A = np.arange(24.0).reshape(4, 6) - 7
@@ -400,15 +403,55 @@ def _run(xp: Any, program: list[Any], new: Callable[[Any], Any]) -> list[Any]:
     return [*[np.asarray(x) for x in live], seen]
 
 
+@contextmanager
+def every_array_is_large() -> Iterator[None]:
+    """Let updates compute into the memory that they write, and temporary results be written over, at any size."""
+    at_call._known.clear()
+    with ExitStack() as stack:
+        for module in (at_call, temporaries, ready):
+            stack.enter_context(mock.patch.object(module, "SMALLEST", 1))
+        yield
+    at_call._known.clear()
+
+
+@pytest.mark.parametrize(("eager", "large"), [(0, False), (2 << 20, False), (2 << 20, True)])
 @given(st.lists(STATEMENT, max_size=14))
-def test_random_programs_on_views_and_in_place(program: list[Any]) -> None:
+def test_random_programs_on_views_and_in_place(eager: int, large: bool, program: list[Any]) -> None:
     expected = _run(np, program, lambda host: host.copy())
-    with np.errstate(all="ignore"):
-        for eager in (0, 2 << 20):
-            with dx.config.set(eager_bytes=eager):
-                found = _run(dx, program, lambda host: dx.asarray(host) + 0)
-            for x, y in zip(found, expected, strict=True):
-                np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+    with (
+        np.errstate(all="ignore"),
+        dx.config.set(eager_bytes=eager),
+        every_array_is_large() if large else nullcontext(),
+    ):
+        found = _run(dx, program, lambda host: dx.asarray(host) + 0)
+        for x, y in zip(found, expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+
+
+def test_a_large_update_is_computed_into_the_memory_that_it_writes() -> None:
+    host = np.arange(60_000.0).reshape(200, 300)
+    assert host.nbytes > SMALLEST
+    x, y = computed(host), computed(host + 1)
+    where = address(x)
+    for z, w in ((x, y), (host, host + 1)):
+        z += w
+        z[1:] *= z[:-1]  # which it overlaps
+        z.T[:] -= 1
+    assert address(x) == where
+    np.testing.assert_array_equal(np.asarray(x), host)
+    kept = x.copy()
+    x += 1  # the copy has the elements too
+    assert address(x) != where
+    np.testing.assert_array_equal(np.asarray(kept), host)
+    np.testing.assert_array_equal(np.asarray(x), host + 1)
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        x /= 0 * x
+    np.testing.assert_array_equal(np.asarray(x), host + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning):
+            x[0] /= 0 * x[0]
+    assert np.isinf(np.asarray(x)[0]).all()  # as numpy's
 
 
 @pytest.mark.parametrize("value", [[7], [[7]], [7, 8]])
