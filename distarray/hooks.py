@@ -13,6 +13,7 @@ from typing import Any
 __all__ = [
     "adopt",
     "call_at_call",
+    "call_by_numpy",
     "drive",
     "find_client",
     "find_helpers",
@@ -65,6 +66,9 @@ adopt: Callable[[], tuple[Any, Callable[[Any], Any]]] | None = None
 #: arguments and its options.
 map_at_call: Callable[..., Any] | None = None
 call_at_call: Callable[..., Any] | None = None
+#: The same of a function of numpy's that moves elements or counts: from it, its arguments, options, and what bounds its
+#: result.
+call_by_numpy: Callable[..., Any] | None = None
 #: Operands of several environments in one, where they go by themselves; None if they do not. From the arguments, their
 #: nodes, and the environment if it is settled, to (the nodes there, that environment).
 meet: Callable[[Any, Any, Any], tuple[list[Any], Any] | None] | None = None

@@ -16,6 +16,7 @@ import numpy as np
 from distarray import config, hooks
 from distarray.arguments import naming, shown
 from distarray.array import elements, writes
+from distarray.array.by_numpy import get_by_numpy
 from distarray.array.chunks import Chunked
 from distarray.array.dask_protocol import Collection
 from distarray.array.driven import drive
@@ -118,7 +119,8 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
                 made = as_scalar(made)
             return self._on(made)
         assert type(parsed) is Advanced
-        return picked(self, parsed)
+        copied = get_by_numpy(self, index, parsed)
+        return picked(self, parsed) if copied is None else copied
 
     def __setitem__(self, index: Index, value: Any) -> None:
         writes.assign(self, index, value)

@@ -14,6 +14,7 @@ import numpy as np
 
 from distarray.arguments import naming
 from distarray.array.access import cast, put, read
+from distarray.array.by_numpy import set_by_numpy
 from distarray.array.environment import forced_parts
 from distarray.array.following import meet, settled
 from distarray.array.handle import AnyHandle, Handle
@@ -66,6 +67,8 @@ def assign(x: Handle, index: Index, value: Any) -> None:
         x._advance(lambda version: put(version, lens, new))
     else:
         assert type(parsed) is Advanced
+        if (type(value) in _SCALARS or isinstance(value, Handle)) and set_by_numpy(x, index, parsed, value):
+            return
         enter()
         index = placed(x, parsed)
         x._advance(lambda version: _scatter(version, x._lens, index, value))

@@ -20,6 +20,7 @@ from distarray.composed.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import broadcast_shapes as common_shape
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, indexing, lenses, reductions, repetition
+from distarray.ops.families import by_numpy
 from distarray.ops.indexing import Casting
 
 # ------------------------------------------------------------------------------------------------ questions
@@ -237,6 +238,7 @@ def fill_diagonal(a: DistArray, val: Any, wrap: bool = False) -> None:
 # ------------------------------------------------------------------------------------------- choice, order
 
 
+@by_numpy(np.select)
 @side_by_side
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> DistArray:
     """Return for each element the first choice whose condition is true."""
@@ -273,6 +275,7 @@ def _chosen(conditions: Sequence[Any], choices: Sequence[Any]) -> DistArray:
     return result
 
 
+@by_numpy(np.choose)
 @side_by_side
 def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> DistArray:
     """Return for each element the choice of that number.
@@ -303,6 +306,7 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     return into_copied(out, elementwise.as_scalar(found))  # type: ignore[no-any-return]
 
 
+@by_numpy(np.delete)
 @side_by_side
 def delete(arr: Any, obj: Any, axis: int | None = None) -> DistArray:
     """Return a copy without the elements at `obj` along `axis`; of the flattened array by default."""
@@ -318,6 +322,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> DistArray:
     return x[(slice(None),) * axis + (np.flatnonzero(kept),)]
 
 
+@by_numpy(np.insert)
 @side_by_side
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArray:
     """Return a copy with `values` before the positions `obj` along `axis`; of the flattened array by default."""

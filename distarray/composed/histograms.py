@@ -10,6 +10,7 @@ import builtins
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from sys import maxsize
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from distarray.expr.expr import Environment
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import differences, elementwise, quantiles, reductions, searching
 from distarray.ops.counting import counted, counted_within
+from distarray.ops.families import by_numpy
 from distarray.types import DType
 
 Histogram = tuple[DistArray, DistArray]
@@ -34,6 +36,12 @@ MANY_NUMBERS = 1024
 MANY_ROWS = 16
 
 
+def _counts_nbytes(x: Any, /, weights: Any = None, minlength: int = 0) -> int:
+    """Return the bytes of counts; of sums of weights, which round, more than any that are computed at the call."""
+    return maxsize if weights is not None else 8 * max(int(x.max()) + 1, minlength)
+
+
+@by_numpy(np.bincount, _counts_nbytes)
 @side_by_side
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
     """Return how often each non-negative integer stands in a vector, or the sum of the weights at it. Computes the
@@ -101,6 +109,7 @@ def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
 # ----------------------------------------------------------------------------------------------------- bins
 
 
+@by_numpy(np.digitize)
 @side_by_side
 def digitize(x: Any, bins: Any, right: bool = False) -> DistArray:
     """Return in which bin each element falls; `bins` rise or fall."""

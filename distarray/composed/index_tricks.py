@@ -19,6 +19,7 @@ from distarray.composed.nonzero import nonzero
 from distarray.composed.views import as_distarray
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise
+from distarray.ops.families import by_numpy
 from distarray.types import HostArray
 
 Positions: TypeAlias = tuple[HostArray, ...]
@@ -95,6 +96,7 @@ def ix_(*args: Any) -> tuple[Any, ...]:
     return tuple(made)
 
 
+@by_numpy(np.unravel_index)
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
     """Return the positions along each axis that flat positions mean; whether they are inside is computed at the
     call.
@@ -122,6 +124,7 @@ def _are_inside(positions: Any, dims: tuple[int, ...]) -> Any:
     return positions
 
 
+@by_numpy(np.ravel_multi_index)
 @side_by_side
 def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
     """Return the flat positions that positions along each axis mean.

@@ -14,6 +14,7 @@ from distarray.array.indexing import positions
 from distarray.composed.views import as_distarray
 from distarray.expr.expr import Expr, source
 from distarray.expr.side_by_side import side_by_side
+from distarray.ops.families import by_numpy
 from distarray.ops.indexing import take
 from distarray.ops.joining import stack
 from distarray.types import HostArray
@@ -29,6 +30,7 @@ def _boxed(x: DistArray, where: HostArray | Expr) -> DistArray:
     return x._on(where if isinstance(where, Expr) else source(where, x._env))
 
 
+@by_numpy(np.nonzero)
 def nonzero(x: Any, /) -> tuple[DistArray, ...]:
     """Return the positions of the elements that are not zero, one array per axis. Computes their number."""
     x, mask = _true(x)
@@ -40,6 +42,7 @@ def nonzero(x: Any, /) -> tuple[DistArray, ...]:
     return tuple(_boxed(x, where) for where in positions("nonzero", mask))
 
 
+@by_numpy(np.argwhere)
 def argwhere(a: Any, /) -> DistArray:
     """Return the positions of the elements that are not zero, one per row."""
     x, mask = _true(a)
@@ -56,11 +59,13 @@ def _rows_of_nothing(mask: Expr) -> HostArray:
     return np.argwhere(elements.fetch(mask))
 
 
+@by_numpy(np.flatnonzero)
 def flatnonzero(a: Any, /) -> DistArray:
     """Return the positions in the flattened array of the elements that are not zero."""
     return nonzero(as_distarray(a).ravel())[0]
 
 
+@by_numpy(np.compress)
 @side_by_side
 def compress(condition: Any, a: Any, /, axis: int | None = None) -> DistArray:
     """Return the elements of `a` along `axis` where `condition` is true; of the flattened array by default."""
@@ -75,6 +80,7 @@ def compress(condition: Any, a: Any, /, axis: int | None = None) -> DistArray:
     return take(x, at if isinstance(at, np.ndarray) else x._on(at), axis=axis)  # type: ignore[no-any-return]  # boxed
 
 
+@by_numpy(np.extract)
 @side_by_side
 def extract(condition: Any, arr: Any, /) -> DistArray:
     """Return the elements of `arr` where `condition` is true, flattened."""

@@ -6,6 +6,7 @@ decided in `distarray.ops`.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ from distarray.ops import (
     repetition,
     sorting,
 )
-from distarray.ops.families import ready_made
+from distarray.ops.families import by_numpy, ready_made
 from distarray.types import AxesLike, DTypeLike
 
 #: What ``initial=`` and ``keepdims=`` are when they are not given: numpy tells them from None and False.
@@ -257,6 +258,7 @@ def _masked_variance(x: Any, axis: Any, dtype: Any, ddof: float, keepdims: Any, 
     return masked_variance(as_distarray(x), axis, dtype, ddof, _keep(keepdims), counted, about)
 
 
+@ready_made(1)
 def cumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
     """Return partial sums along `axis`, or of the flattened array."""
     if out is not None and dtype is None:
@@ -264,6 +266,7 @@ def cumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = 
     return _put(out, reductions.cumsum(a, axis, dtype))
 
 
+@ready_made(1)
 def cumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
     """Return partial products along `axis`, or of the flattened array."""
     if out is not None and dtype is None:
@@ -271,6 +274,7 @@ def cumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any =
     return _put(out, reductions.cumprod(a, axis, dtype))
 
 
+@ready_made(1)
 def trace(
     x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Any = None
 ) -> DistArray:
@@ -282,6 +286,7 @@ def trace(
 # ---------------------------------------------------------------------------------------------- elementwise
 
 
+@ready_made(1)
 def round(x: Any, /, decimals: int = 0, out: Any = None) -> DistArray:
     """Return `x` rounded to `decimals` places, halves to even."""
     return into(out, elementwise.round(x, decimals))  # type: ignore[no-any-return]
@@ -290,6 +295,7 @@ def round(x: Any, /, decimals: int = 0, out: Any = None) -> DistArray:
 around = round
 
 
+@ready_made(1)
 @side_by_side
 def clip(
     x: Any,
@@ -320,6 +326,7 @@ def clip(
     return into(out, result, casting=choice(casting, CASTINGS, "casting"))  # type: ignore[no-any-return]
 
 
+@by_numpy(np.where)
 def where(condition: Any, x1: Any = _NOT_GIVEN, x2: Any = _NOT_GIVEN, /) -> Any:
     """Return `x1` where `condition` is true, else `x2`; with the condition alone the positions where it is true."""
     if x1 is _NOT_GIVEN and x2 is _NOT_GIVEN:
@@ -339,6 +346,7 @@ def _check_sort(kind: Any, order: Any, stable: Any) -> None:
             np.empty(0).sort(kind=kind, order=order, stable=stable)
 
 
+@ready_made(1)
 def sort(
     x: Any,
     /,
@@ -356,6 +364,7 @@ def sort(
     return sorting.sort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
 
 
+@ready_made(1)
 def argsort(
     x: Any,
     /,
@@ -373,12 +382,20 @@ def argsort(
     return sorting.argsort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
 
 
+def _taken_nbytes(x: Any, indices: Any, /, axis: int | None = None, out: Any = None, mode: str = "raise") -> int:
+    """Return the bytes of what `take` takes."""
+    rows = x.size if axis is None else x.shape[axis]
+    return int(x.nbytes // builtins.max(rows, 1) * np.size(indices))
+
+
+@by_numpy(np.take, _taken_nbytes)
 @side_by_side
 def take(x: Any, indices: Any, /, axis: int | None = None, out: Any = None, mode: str = "raise") -> DistArray:
     """Return the elements of `x` at `indices` along `axis`; of the flattened array by default."""
     return into_copied(out, indexing.take(as_distarray(x), indices, axis=axis, mode=mode))  # type: ignore[no-any-return]
 
 
+@by_numpy(np.take_along_axis)
 def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> DistArray:
     """Return for each position of the other axes the elements of `x` along `axis` that `indices` name there."""
     return indexing.take_along_axis(x, indices, axis=axis)  # type: ignore[no-any-return]
@@ -387,6 +404,7 @@ def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> DistArray
 # ----------------------------------------------------------------------------------------------------- shape
 
 
+@by_numpy(np.concatenate)
 def concat(
     arrays: Sequence[Any],
     /,
@@ -403,6 +421,7 @@ def concat(
 concatenate = concat
 
 
+@by_numpy(np.stack)
 def stack(
     arrays: Sequence[Any],
     /,
@@ -420,27 +439,32 @@ def stack(
     return into(out, made)  # type: ignore[no-any-return]
 
 
+@ready_made(1)
 @side_by_side
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> DistArray:
     """Return each element `repeats` times along `axis`, of the flattened array by default."""
     return repetition.repeat(x, repeats, axis=axis)  # type: ignore[no-any-return]
 
 
+@ready_made(1)
 def tile(x: Any, repetitions: Any, /) -> DistArray:
     """Return `x` beside itself: so many times along each axis."""
     return repetition.tile(x, repetitions)  # type: ignore[no-any-return]
 
 
+@ready_made(1)
 def tril(x: Any, /, k: int = 0) -> DistArray:
     """Return `x` with zeros above the `k`-th diagonal of its last two axes."""
     return manipulation.tril(x, k=k)  # type: ignore[no-any-return]
 
 
+@ready_made(1)
 def triu(x: Any, /, k: int = 0) -> DistArray:
     """Return `x` with zeros below the `k`-th diagonal of its last two axes."""
     return manipulation.triu(x, k=k)  # type: ignore[no-any-return]
 
 
+@ready_made(1)
 @side_by_side
 def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = _NOT_GIVEN, append: Any = _NOT_GIVEN) -> DistArray:
     """Return the `n`-th differences of neighbours along `axis`, with values before and after if given."""

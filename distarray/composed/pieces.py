@@ -13,11 +13,13 @@ from distarray.composed.creation import zeros_like
 from distarray.composed.views import as_distarray, beside
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import joining
+from distarray.ops.families import by_numpy
 from distarray.types import AxesLike
 
 # ------------------------------------------------------------------------------------------------ nested lists
 
 
+@by_numpy(np.block)
 @side_by_side
 def block(arrays: Any) -> DistArray:
     """Return the array that nested lists of blocks make: the innermost ones side by side along the last axis."""

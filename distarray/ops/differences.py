@@ -10,7 +10,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import constant
 from distarray.ops.elementwise import astype, not_equal, subtract
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.joining import as_arrays, concat
 from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import broadcast_to, ravel
@@ -61,6 +61,7 @@ def _beside_axis(shape: Shape, axis: int) -> tuple[Shape, Shape] | None:
     return (shape[:axis], shape[axis + 1 :]) if axis < len(shape) else None
 
 
+@by_numpy(np.ediff1d)
 @side_by_side
 def ediff1d(ary: Array, to_end: Array = None, to_begin: Array = None) -> Array:
     """Return differences of neighbours of the flattened array, with values before and after if given."""

@@ -201,6 +201,40 @@ def ready_made(n: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorated
 
 
+def by_numpy(numpys: Callable[..., Any], bound: Callable[..., int] | None = None) -> Any:
+    """Return a decorator of functions that numpy's function has to the bit, of the same arguments: on small arrays that
+    are here that one is called.
+
+    Parameters
+    ----------
+    bound
+        From the arguments, the bytes that the result may take; None: about as many as the operands.
+    """
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        code = _unwrapped(function).__code__
+        names = code.co_varnames[: code.co_argcount]
+        most = names.index("out") if "out" in names else len(names)  # what is written to is none of the operands
+
+        @wraps(function)
+        def called(*args: P.args, **options: P.kwargs) -> R:
+            if hooks.call_by_numpy is not None and len(args) <= most:
+                made: R | None = hooks.call_by_numpy(numpys, args, options, bound)
+                if made is not None:
+                    return made
+            return function(*args, **options)
+
+        return called
+
+    return decorated
+
+
+def _unwrapped(function: Any) -> Any:
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+
+
 def of_numpy(function: Any) -> Any:
     """Return numpy's function for a `ufunc`, and anything else as it is."""
     return function.numpys if isinstance(function, ufunc) else function

@@ -24,7 +24,7 @@ from distarray.expr.bind import Box, DType, bind_create, bind_get, bind_put, bin
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import EMPTY, constant
-from distarray.ops.families import Array, one_array, ready_made, view
+from distarray.ops.families import Array, by_numpy, one_array, ready_made, view
 from distarray.ops.lenses import expand_lens, slice_lens
 from distarray.ops.manipulation import at_least, ravel
 from distarray.types import AxesLike, DTypeLike, Shape
@@ -135,6 +135,7 @@ def stack(
     return box(_put_together(pieces, shape, common, env))
 
 
+@by_numpy(np.vstack)
 def vstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:
     """Return the rows on top of each other."""
     return concat([at_least(2, x) for x in as_arrays("vstack", tup)], axis=0, dtype=dtype, casting=casting)
@@ -143,6 +144,7 @@ def vstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str
 row_stack = vstack
 
 
+@by_numpy(np.hstack)
 def hstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:
     """Return arrays side by side: along the second axis, vectors along the first."""
     arrays = [at_least(1, x) for x in as_arrays("hstack", tup)]
@@ -150,11 +152,13 @@ def hstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str
     return concat(arrays, axis=axis, dtype=dtype, casting=casting)
 
 
+@by_numpy(np.dstack)
 def dstack(tup: Sequence[Array]) -> Array:
     """Return arrays along the third axis."""
     return concat([at_least(3, x) for x in as_arrays("dstack", tup)], axis=2)
 
 
+@by_numpy(np.column_stack)
 def column_stack(tup: Sequence[Array]) -> Array:
     """Return vectors as the columns of a matrix; matrices side by side."""
 
@@ -173,6 +177,7 @@ def as_arrays(name: str, arrays: Iterable[Array]) -> list[Array]:
     return [box(n) for n in nodes]
 
 
+@by_numpy(np.append)
 @side_by_side
 def append(arr: Array, values: Array, axis: int | None = None) -> Array:
     """Return `values` after `arr` along `axis`; both flattened by default."""

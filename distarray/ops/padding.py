@@ -6,7 +6,9 @@ elements (`_MIRRORED`), or what is computed of the elements at its borders (``li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from sys import maxsize
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, reductions
 from distarray.ops.creation import EMPTY, constant
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.joining import joined
 from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import broadcast_to
@@ -47,6 +49,17 @@ _OPTIONS = {
 }
 
 
+def _padded_nbytes(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> int:
+    """Return the bytes of a padded array; of one in whose border something is computed more than any that are computed
+    at the call.
+    """
+    if mode not in ("constant", "edge", "reflect", "symmetric", "wrap"):
+        return maxsize
+    most = 2 * int(np.max(pad_width))
+    return int(array.itemsize * math.prod([n + most for n in array.shape]))
+
+
+@by_numpy(np.pad, _padded_nbytes)
 @side_by_side
 def pad(array: Array, pad_width: Any, mode: str = "constant", **options: Any) -> Array:
     """Return `array` with more elements before and after it along each axis.

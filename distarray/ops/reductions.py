@@ -36,7 +36,7 @@ from distarray.ops.elementwise import (
     where,
 )
 from distarray.ops.elementwise import astype as _astype
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.programs import Ask, Program, run
 from distarray.ops.sliding import SLIDING, over_windows
 from distarray.ops.ufunc_methods import accumulate
@@ -261,6 +261,22 @@ def _moments(
     less = correction if correction is not None else ddof if ddof is not None else 0.0
     if less >= _count(x, axis, op.name):
         warnings.warn("Degrees of freedom <= 0 for slice.", RuntimeWarning, stacklevel=3)
+    is_whole = isinstance(less, float) and less.is_integer()
+    made = _deviation if op is STD else _variance
+    return made(x, axis, dtype, int(less) if is_whole else less, keepdims=bool(keepdims))
+
+
+@ready_made(1)
+def _variance(x: Array, axis: AxesLike, dtype: DTypeLike | None, less: float, *, keepdims: bool) -> Array:
+    return _moment(VAR, x, axis, dtype, less, keepdims)
+
+
+@ready_made(1)
+def _deviation(x: Array, axis: AxesLike, dtype: DTypeLike | None, less: float, *, keepdims: bool) -> Array:
+    return _moment(STD, x, axis, dtype, less, keepdims)
+
+
+def _moment(op: Op, x: Array, axis: AxesLike, dtype: DTypeLike | None, less: float, keepdims: bool) -> Array:
     wanted = as_dtype(dtype) if dtype is not None else one_array(op.name, x)[0].dtype
     if wanted.kind == "c":
         # var(x) = var(real x) + var(imag x): moments are of real numbers

@@ -18,7 +18,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.creation import full
 from distarray.ops.elementwise import add, greater_equal, less, logical_not, subtract
-from distarray.ops.families import Array
+from distarray.ops.families import Array, by_numpy
 from distarray.ops.indexing import take
 from distarray.ops.joining import concat
 from distarray.ops.marks import chosen, counts_of, ranks_of, scattered
@@ -41,6 +41,7 @@ SEARCH_TILES = declare("search_tiles", "tiles")
 WHOLE_NBYTES = 64 * 2**20
 
 
+@by_numpy(np.searchsorted)
 def searchsorted(x1: Array, x2: Array, /, side: str = "left", sorter: Array = None) -> Array:
     """Return where to insert the elements of `x2` into the sorted vector `x1`: before equals, behind them for
     ``"right"``.

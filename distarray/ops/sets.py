@@ -18,7 +18,7 @@ from distarray.expr.op import declare
 from distarray.ops.creation import full
 from distarray.ops.differences import diff
 from distarray.ops.elementwise import astype, equal, greater, logical_and, logical_not, logical_or
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.indexing import take
 from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import moveaxis
@@ -164,6 +164,7 @@ def _are_comparable(one: DType, other: DType) -> bool:
     return True
 
 
+@by_numpy(np.isin)
 def isin(x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
     """Return where the elements of `x1` are among those of `x2`; nan is in nothing."""
     operands = unbox("isin", (x1, x2))

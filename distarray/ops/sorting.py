@@ -26,7 +26,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.creation import full
 from distarray.ops.elementwise import astype
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.indexing import along, take, take_along_axis
 from distarray.ops.joining import stack
 from distarray.ops.lenses import slice_lens
@@ -120,6 +120,7 @@ def sort_complex(a: Array) -> Array:
     return astype(box(sort(node)), result, copy=False)
 
 
+@by_numpy(np.lexsort)
 def lexsort(keys: Any, axis: int = -1) -> Array:
     """Return the indices that sort by several keys, the last one first: stable sorts from the first key to the last.
 

@@ -32,7 +32,7 @@ from distarray.ops.elementwise import (
 )
 from distarray.ops.elementwise import imag as _imag
 from distarray.ops.elementwise import real as _real
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.lenses import permute_lens, slice_lens
 from distarray.ops.linalg.matrices import boxed, matrices, real_dtype
 from distarray.ops.linalg.singular import svdvals, tolerance
@@ -135,6 +135,7 @@ def _matrix_norm(node: Expr, ord: float | str | None, keepdims: bool) -> Expr:
     return found
 
 
+@ready_made(1)
 def norm(x: Array, ord: float | str | None = None, axis: AxesLike = None, keepdims: bool = False) -> Array:
     """numpy's norm: of vectors along one axis, of matrices along two, of all elements by default."""
     node, box = one_array("norm", x)

@@ -1,0 +1,195 @@
+"""What numpy's own function has to the bit is computed by it, where arrays are small and here: gathers, scatters, and
+functions that move elements, compare them and count.
+
+Such a function does not round, so its results do not depend on who computes them; but their shapes or errors depend on
+elements, which its nodes look at in evaluations of their own, and that takes up to a hundred times as long as numpy.
+Where arrays are larger or elsewhere, where options say otherwise, and where something is wrong or warned of, there is
+no answer here: the operation goes its way through nodes, which say what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from distarray import config, hooks
+from distarray.array.environment import forced_parts
+from distarray.array.handle import AnyHandle, Handle
+from distarray.array.lifetime import is_alone
+from distarray.expr.affine import Affine
+from distarray.expr.expr import GET, SOURCE, Environment
+from distarray.expr.indexing import Advanced
+from distarray.kernels.listening import heard
+from distarray.ops.indexing import TAKE
+from distarray.runtime import counters, small
+from distarray.types import HostArray
+
+#: Bytes of all operands together: with more of them the work takes longer than the way through nodes.
+MOST_NBYTES = 1 << 18
+#: Types of arguments that hold no array.
+_PLAIN = frozenset({bool, int, float, complex, str, type(None), slice, type(Ellipsis), type, type(np._NoValue)})
+
+
+class _ElsewhereError(Exception):
+    """An _ElsewhereError says that an argument is no small array that is here, nor a plain value."""
+
+
+def _here(value: Any, seen: list[Handle]) -> Any:
+    """Return an argument with blocks in the places of arrays, which are added to `seen`."""
+    kind = type(value)
+    if kind in _PLAIN or kind is np.ndarray or isinstance(value, np.generic | np.dtype):
+        return value
+    if isinstance(value, Handle):
+        block = value._here()
+        if block is None:
+            raise _ElsewhereError
+        seen.append(value)
+        return block
+    if kind is list or kind is tuple:
+        return kind([_here(each, seen) for each in value])
+    raise _ElsewhereError
+
+
+def _environment(arrays: Sequence[Handle]) -> Environment | None:
+    """Return where all arrays live; None if they do not live in one place, or options keep them from numpy."""
+    env = arrays[0]._env
+    if forced_parts.get() is not None or config.get("data-dependent") == "raise":
+        return None
+    return env if all(x._env is env for x in arrays) else None
+
+
+def call_by_numpy(
+    function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], bound: Callable[..., int] | None
+) -> Any:
+    """Return numpy's ``function(*args, **options)``, its arrays boxed; None where it is not computed at the call.
+
+    Parameters
+    ----------
+    bound
+        From the arguments, the bytes that the result may take; None: about as many as the operands.
+    """
+    seen: list[Handle] = []
+    try:
+        given = [_here(value, seen) for value in args]
+        named = {name: _here(value, seen) for name, value in options.items()}
+    except _ElsewhereError:
+        return None
+    if not seen or "out" in options or (env := _environment(seen)) is None:
+        return None
+    nbytes = sum([x.nbytes for x in seen])
+    if nbytes > MOST_NBYTES or not small.is_eager(nbytes, env):
+        return None
+    try:
+        if bound is not None and bound(*given, **named) > small.SMALL_NBYTES:
+            return None
+        value, met = heard(partial(function, *given, **named), ())
+    except Exception:
+        return None  # the way through nodes says what is wrong
+    if met:
+        return None
+    if counters.active:
+        small.count()
+    return _boxed(value, seen[0], env)
+
+
+def _boxed(value: Any, x: Handle, env: Environment) -> Any:
+    if isinstance(value, np.ndarray):
+        return x._of(_own(value), SOURCE, env)
+    if isinstance(value, np.generic):
+        return x._of(np.asarray(value), GET, env)
+    if isinstance(value, tuple | list):
+        parts = [_boxed(each, x, env) for each in value]
+        return None if None in map(type, parts) else type(value)(parts)
+    return None
+
+
+def _own(value: HostArray) -> HostArray:
+    """Return elements in C order, in memory that nobody else has."""
+    is_own = value.base is None and value.flags.c_contiguous and value.flags.writeable
+    return value if is_own else np.array(value, order="C")
+
+
+def _items(index: Any, parsed: Advanced, arrays: list[Handle]) -> tuple[Any, ...] | None:
+    """Return an index with arrays as numpy takes it, with blocks for arrays, which are added to `arrays`; None where one
+    is not here.
+    """
+    kinds = [array.dtype.kind for _, array in parsed.arrays]
+    if not all(kind in "iub" for kind in kinds) or ("b" in kinds and len(kinds) > 1):
+        return None
+    try:
+        return _here(index if type(index) is tuple else (index,), arrays)  # type: ignore[no-any-return]  # a tuple, as it was
+    except _ElsewhereError:
+        return None
+
+
+def _picked(x: Handle, index: Any, parsed: Advanced, arrays: list[Handle]) -> tuple[Any, HostArray, Environment] | None:
+    """Return an index as numpy takes it, what it picks, and where that lives; None where it is not computed at the
+    call.
+    """
+    arrays.append(x)
+    block = x._here()
+    if block is None or (items := _items(index, parsed, arrays)) is None or (env := _environment(arrays)) is None:
+        return None
+    shape = parsed.affine.shape if parsed.shape is None else parsed.shape
+    if not small.is_eager(max(prod(shape) * block.itemsize, block.nbytes), env):
+        return None
+    try:
+        return items, np.asarray(block[items]), env
+    except Exception:
+        return None
+
+
+def get_by_numpy(x: AnyHandle, index: Any, parsed: Advanced) -> AnyHandle | None:
+    """Return ``x[index]``, a copy, of an index with arrays; None where it is not computed at the call."""
+    found = _picked(x, index, parsed, [])
+    if found is None:
+        return None
+    if counters.active:
+        small.count()
+    _, value, env = found
+    return x._of(_own(value), TAKE, env)
+
+
+def set_by_numpy(x: Handle, index: Any, parsed: Advanced, value: Any) -> bool:
+    """Do what ``x[index] = value`` does with an index with arrays, and return whether that was done.
+
+    Parameters
+    ----------
+    value
+        A Python number, or an array of the dtype of `x`.
+    """
+    base, lens = x._base, x._lens
+    link = lens[0] if lens else Affine.identity(base.shape)
+    is_array = isinstance(value, Handle)
+    block = value._here() if is_array else value
+    if x._readonly or len(lens) > 1 or type(link) is not Affine or block is None:
+        return False
+    if (found := _picked(x, index, parsed, [value] if is_array else [])) is None:
+        return False
+    items, old, env = found
+    if not small.is_eager(prod(base.shape) * old.itemsize, env):
+        return False
+    if not is_array:
+        if old.dtype.kind not in "biufc":
+            return False
+        number = np.zeros((), old.dtype)
+        number[()] = block  # with numpy's errors and warnings
+        block = number
+    elif block.dtype != old.dtype or block.shape != old.shape:
+        return False
+
+    def fill(memory: HostArray | None) -> HostArray:
+        assert memory is not None
+        memory[items] = block
+        return memory
+
+    if counters.active:
+        small.count()
+    return base.write(link, fill, base.version, is_alone)
+
+
+hooks.call_by_numpy = call_by_numpy
