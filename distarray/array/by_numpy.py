@@ -103,7 +103,7 @@ def _boxed(value: Any, x: Handle, env: Environment) -> Any:
         return x._of(np.asarray(value), GET, env)
     if isinstance(value, tuple | list):
         parts = [_boxed(each, x, env) for each in value]
-        return None if None in map(type, parts) else type(value)(parts)
+        return None if any(part is None for part in parts) else type(value)(parts)
     return None
 
 
@@ -114,8 +114,8 @@ def _own(value: HostArray) -> HostArray:
 
 
 def _items(index: Any, parsed: Advanced, arrays: list[Handle]) -> tuple[Any, ...] | None:
-    """Return an index with arrays as numpy takes it, with blocks for arrays, which are added to `arrays`; None where one
-    is not here.
+    """Return an index with arrays as numpy takes it, with blocks for arrays, which are added to `arrays`; None where
+    one is not here.
     """
     kinds = [array.dtype.kind for _, array in parsed.arrays]
     if not all(kind in "iub" for kind in kinds) or ("b" in kinds and len(kinds) > 1):

@@ -147,6 +147,7 @@ def count_nonzero(x: Any, /, axis: AxesLike = None, *, keepdims: bool = False) -
     return reductions.count_nonzero(x, axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
 
+@ready_made(1)
 def ptp(x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN) -> DistArray:
     """Return the largest minus the smallest element along `axis`."""
     return into(out, reductions.ptp(x, axis, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]

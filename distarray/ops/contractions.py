@@ -323,6 +323,7 @@ def _pair(name: str, a: Array, b: Array) -> tuple[Expr, Expr, Any]:
     return x, y, operands.box
 
 
+@ready_made(2)
 def kron(a: Array, b: Array) -> Array:
     """Return the Kronecker product: `b` scaled by each element of `a`."""
     x, y, box = _pair("kron", a, b)

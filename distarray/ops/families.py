@@ -201,7 +201,9 @@ def ready_made(n: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorated
 
 
-def by_numpy(numpys: Callable[..., Any], bound: Callable[..., int] | None = None) -> Any:
+def by_numpy(
+    numpys: Callable[..., Any], bound: Callable[..., int] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator of functions that numpy's function has to the bit, of the same arguments: on small arrays that
     are here that one is called.
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from distarray.arguments import choice, integer, integers, normalize_axis, sequence, shown
 from distarray.expr.expr import Expr
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.fft_lengths import result_dtype, transform
 from distarray.ops.joining import roll
 from distarray.ops.manipulation import moveaxis
@@ -46,31 +46,37 @@ def _along(name: str, x: Array, n: int | None, axis: int, norm: str | None) -> A
     return box(moveaxis(transform(name, moved, n, norm), -1, axis))
 
 
+@ready_made(1)
 def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the discrete Fourier transform along `axis`, of the first `n` elements or padded with zeros to `n`."""
     return _along("fft", x, n, axis, norm)
 
 
+@ready_made(1)
 def ifft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the inverse of `fft`."""
     return _along("ifft", x, n, axis, norm)
 
 
+@ready_made(1)
 def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the first half of the transform of real numbers: the other half is its conjugate."""
     return _along("rfft", x, n, axis, norm)
 
 
+@ready_made(1)
 def irfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the inverse of `rfft`; `n` real numbers, ``2 * (m - 1)`` by default."""
     return _along("irfft", x, n, axis, norm)
 
 
+@ready_made(1)
 def hfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the transform of a signal with Hermitian symmetry, of which `x` is the first half: real numbers."""
     return _along("hfft", x, n, axis, norm)
 
 
+@ready_made(1)
 def ihfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the inverse of `hfft`."""
     return _along("ihfft", x, n, axis, norm)
@@ -102,6 +108,7 @@ def _steps(name: str, x: Array, s: Lengths, axes: Axes) -> list[tuple[int | None
     return [(node.shape[a] if n == -1 else n, a) for n, a in zip(lengths, chosen)]
 
 
+@ready_made(1)
 def fftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
     """Return `fft` along several axes, all by default; `s` are the lengths."""
     for n, axis in reversed(_steps("fftn", x, s, axes)):
@@ -109,6 +116,7 @@ def fftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backwar
     return x
 
 
+@ready_made(1)
 def ifftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
     """Return the inverse of `fftn`."""
     for n, axis in reversed(_steps("ifftn", x, s, axes)):
@@ -116,6 +124,7 @@ def ifftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backwa
     return x
 
 
+@ready_made(1)
 def rfftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
     """Return `rfft` along the last of several axes, then `fft` along the others."""
     *others, (n, axis) = _steps("rfftn", x, s, axes)
@@ -125,6 +134,7 @@ def rfftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backwa
     return x
 
 
+@ready_made(1)
 def irfftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
     """Return the inverse of `rfftn`."""
     *others, (n, axis) = _steps("irfftn", x, s, axes)
@@ -133,31 +143,37 @@ def irfftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backw
     return irfft(x, n=n, axis=axis, norm=norm)
 
 
+@ready_made(1)
 def fft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
     """Return `fftn` along two axes."""
     return fftn(x, s=s, axes=axes, norm=norm)
 
 
+@ready_made(1)
 def ifft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
     """Return `ifftn` along two axes."""
     return ifftn(x, s=s, axes=axes, norm=norm)
 
 
+@ready_made(1)
 def rfft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
     """Return `rfftn` along two axes."""
     return rfftn(x, s=s, axes=axes, norm=norm)
 
 
+@ready_made(1)
 def irfft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
     """Return `irfftn` along two axes."""
     return irfftn(x, s=s, axes=axes, norm=norm)
 
 
+@ready_made(1)
 def fftshift(x: Array, /, axes: AxesLike = None) -> Array:
     """Move frequency zero to the middle."""
     return _shifted("fftshift", x, axes, 1)
 
 
+@ready_made(1)
 def ifftshift(x: Array, /, axes: AxesLike = None) -> Array:
     """Return the inverse of `fftshift`."""
     return _shifted("ifftshift", x, axes, -1)
