@@ -1,10 +1,10 @@
 """What numpy's own function has to the bit is computed by it, where arrays are small and here: gathers, scatters, and
-functions that move elements, compare them and count.
+functions that move elements, compare or count them, or round each by itself in numpy's own way.
 
-Such a function does not round, so its results do not depend on who computes them; but their shapes or errors depend on
-elements, which its nodes look at in evaluations of their own, and that takes up to a hundred times as long as numpy.
-Where arrays are larger or elsewhere, where options say otherwise, and where something is wrong or warned of, there is
-no answer here: the operation goes its way through nodes, which say what is wrong.
+Nothing is summed, so results do not depend on who computes them; but their shapes or errors depend on elements, which
+nodes look at in evaluations of their own, and that takes up to a hundred times as long as numpy. Where arrays are
+larger or elsewhere, where options say otherwise, and where something is wrong or warned of, there is no answer here: the
+operation goes its way through nodes, which say what is wrong.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ class _ElsewhereError(Exception):
 def _here(value: Any, seen: list[Handle]) -> Any:
     """Return an argument with blocks in the places of arrays, which are added to `seen`."""
     kind = type(value)
-    if kind in _PLAIN or kind is np.ndarray or isinstance(value, np.generic | np.dtype):
+    if (
+        kind in _PLAIN
+        or isinstance(value, np.generic | np.dtype)
+        or (kind is np.ndarray and value.nbytes <= MOST_NBYTES)
+    ):
         return value
     if isinstance(value, Handle):
         block = value._here()

@@ -18,6 +18,7 @@ from distarray.composed.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import bind_map
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import differences, elementwise, joining, manipulation, padding
+from distarray.ops.families import by_numpy
 from distarray.types import AxesLike
 
 # ---------------------------------------------------------------------------------------------- convolution
@@ -101,6 +102,7 @@ def _reversed(x: DistArray) -> DistArray:
 # -------------------------------------------------------------------------------------------- interpolation
 
 
+@by_numpy(np.interp)
 @side_by_side
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None) -> DistArray:
     """Interpolate linearly between the points ``(xp, fp)``, which rise in `xp`.
@@ -193,6 +195,7 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> DistArr
     return (areas / 2.0).sum(axis=-1)  # type: ignore[no-any-return]
 
 
+@by_numpy(np.gradient)
 @side_by_side
 def gradient(f: Any, *varargs: Any, axis: AxesLike = None, edge_order: int = 1) -> Any:
     """Return differences over distances: central ones inside, one-sided ones of order `edge_order` (1 or 2) at the

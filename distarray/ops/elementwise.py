@@ -20,7 +20,7 @@ from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, bind_map, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
-from distarray.ops.families import Array, binary, one_array, ufunc_of, unary
+from distarray.ops.families import Array, binary, by_numpy, one_array, ufunc_of, unary
 from distarray.types import DTypeLike
 
 # The lines of a table read best undivided.
@@ -314,6 +314,7 @@ def angle(z: Array, /, deg: bool = False) -> Array:
     return multiply(a, 180 / math.pi) if deg else a
 
 
+@by_numpy(np.isclose)
 def isclose(a: Array, b: Array, rtol: Array = 1e-05, atol: Array = 1e-08, equal_nan: bool = False) -> Array:
     """Return where ``|a - b| <= atol + rtol * |b|``, infinities equal themselves and, with `equal_nan`, nan equals
     nan.

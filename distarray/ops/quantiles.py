@@ -39,7 +39,7 @@ from distarray.ops.elementwise import (
     minimum,
     where,
 )
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.indexing import take_along_axis
 from distarray.ops.joining import joined
 from distarray.ops.lenses import permute_lens, slice_lens
@@ -235,6 +235,7 @@ def _median(name: str, a: Array, axis: AxesLike, keepdims: bool) -> Array:
     return box(bind_reshape(result, _kept(node.shape, axes)) if keepdims else result)
 
 
+@by_numpy(np.median)
 def median(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
     """Return the middle element along `axis`, or the mean of the two in the middle; nan where there is one."""
     return _median("median", a, axis, keepdims)
@@ -368,6 +369,7 @@ def _at_end(row: Expr) -> Expr:
     return bind_get(row, slice_lens(row.shape, row.ndim - 1, row.shape[-1] - 1, 1))
 
 
+@by_numpy(np.quantile)
 @side_by_side
 def quantile(
     a: Array,
@@ -387,6 +389,7 @@ def quantile(
     return _quantile("quantile", a, q, axis, method, keepdims, weights)
 
 
+@by_numpy(np.percentile)
 @side_by_side
 def percentile(
     a: Array,

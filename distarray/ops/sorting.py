@@ -184,6 +184,7 @@ def _partitioned(name: str, a: Array, kth: Any, axis: int | None, kind: Any, ord
     return box(moveaxis(made, -1, axis))
 
 
+@by_numpy(np.partition)
 def partition(a: Array, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Array:
     """Return the elements with those at `kth` where they stand in order, smaller ones before them and larger ones
     behind.
