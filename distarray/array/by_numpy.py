@@ -3,8 +3,8 @@ functions that move elements, compare or count them, or round each by itself in 
 
 Nothing is summed, so results do not depend on who computes them; but their shapes or errors depend on elements, which
 nodes look at in evaluations of their own, and that takes up to a hundred times as long as numpy. Where arrays are
-larger or elsewhere, where options say otherwise, and where something is wrong or warned of, there is no answer here: the
-operation goes its way through nodes, which say what is wrong.
+larger or elsewhere, where options say otherwise, and where something is wrong or warned of, there is no answer here:
+the operation goes its way through nodes, which say what is wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from distarray.array.environment import forced_parts
 from distarray.array.handle import AnyHandle, Handle
 from distarray.array.lifetime import is_alone
 from distarray.expr.affine import Affine
-from distarray.expr.expr import GET, SOURCE, Environment
+from distarray.expr.expr import GET, SOURCE
 from distarray.expr.indexing import Advanced
 from distarray.kernels.listening import heard
 from distarray.ops.indexing import TAKE
@@ -38,14 +38,13 @@ class _ElsewhereError(Exception):
     """An _ElsewhereError says that an argument is no small array that is here, nor a plain value."""
 
 
-def _here(value: Any, seen: list[Handle]) -> Any:
-    """Return an argument with blocks in the places of arrays, which are added to `seen`."""
+def _here(value: Any, seen: list[Handle | HostArray]) -> Any:
+    """Return an argument with blocks in the places of arrays, which are added to `seen`, as numpy's are."""
     kind = type(value)
-    if (
-        kind in _PLAIN
-        or isinstance(value, np.generic | np.dtype)
-        or (kind is np.ndarray and value.nbytes <= MOST_NBYTES)
-    ):
+    if kind in _PLAIN or isinstance(value, np.generic | np.dtype):
+        return value
+    if kind is np.ndarray:
+        seen.append(value)
         return value
     if isinstance(value, Handle):
         block = value._here()
@@ -58,12 +57,13 @@ def _here(value: Any, seen: list[Handle]) -> Any:
     raise _ElsewhereError
 
 
-def _environment(arrays: Sequence[Handle]) -> Environment | None:
-    """Return where all arrays live; None if they do not live in one place, or options keep them from numpy."""
-    env = arrays[0]._env
-    if forced_parts.get() is not None or config.get("data-dependent") == "raise":
+def _first(seen: Sequence[Handle | HostArray]) -> Handle | None:
+    """Return the first array of ours, if they all live where it does; None if not, or if options forbid."""
+    arrays = [x for x in seen if isinstance(x, Handle)]
+    if not arrays or forced_parts.get() is not None or config.get("data-dependent") == "raise":
         return None
-    return env if all(x._env is env for x in arrays) else None
+    env = arrays[0]._env
+    return arrays[0] if all(x._env is env for x in arrays) else None
 
 
 def call_by_numpy(
@@ -76,16 +76,16 @@ def call_by_numpy(
     bound
         From the arguments, the bytes that the result may take; None: about as many as the operands.
     """
-    seen: list[Handle] = []
+    seen: list[Handle | HostArray] = []
     try:
         given = [_here(value, seen) for value in args]
         named = {name: _here(value, seen) for name, value in options.items()}
     except _ElsewhereError:
         return None
-    if not seen or "out" in options or (env := _environment(seen)) is None:
+    if (x := _first(seen)) is None or "out" in options:
         return None
-    nbytes = sum([x.nbytes for x in seen])
-    if nbytes > MOST_NBYTES or not small.is_eager(nbytes, env):
+    nbytes = sum([each.nbytes for each in seen])
+    if nbytes > MOST_NBYTES or not small.is_eager(nbytes, x._env):
         return None
     try:
         if bound is not None and bound(*given, **named) > small.SMALL_NBYTES:
@@ -97,16 +97,17 @@ def call_by_numpy(
         return None
     if counters.active:
         small.count()
-    return _boxed(value, seen[0], env)
+    return _boxed(value, x)
 
 
-def _boxed(value: Any, x: Handle, env: Environment) -> Any:
+def _boxed(value: Any, x: Handle) -> Any:
+    """Return what numpy's function returns, each array as a handle that lives where `x` does; None for what is none."""
     if isinstance(value, np.ndarray):
-        return x._of(_own(value), SOURCE, env)
+        return x._of(_own(value), SOURCE, x._env)
     if isinstance(value, np.generic):
-        return x._of(np.asarray(value), GET, env)
+        return x._of(np.asarray(value), GET, x._env)
     if isinstance(value, tuple | list):
-        parts = [_boxed(each, x, env) for each in value]
+        parts = [_boxed(each, x) for each in value]
         return None if any(part is None for part in parts) else type(value)(parts)
     return None
 
@@ -117,45 +118,44 @@ def _own(value: HostArray) -> HostArray:
     return value if is_own else np.array(value, order="C")
 
 
-def _items(index: Any, parsed: Advanced, arrays: list[Handle]) -> tuple[Any, ...] | None:
-    """Return an index with arrays as numpy takes it, with blocks for arrays, which are added to `arrays`; None where
-    one is not here.
+def _items(index: Any, parsed: Advanced, seen: list[Handle | HostArray]) -> tuple[Any, ...] | None:
+    """Return an index with arrays as numpy takes it, with blocks for arrays, which are added to `seen`; None where one
+    is not here.
     """
     kinds = [array.dtype.kind for _, array in parsed.arrays]
     if not all(kind in "iub" for kind in kinds) or ("b" in kinds and len(kinds) > 1):
         return None
     try:
-        return _here(index if type(index) is tuple else (index,), arrays)  # type: ignore[no-any-return]  # a tuple, as it was
+        return _here(index if type(index) is tuple else (index,), seen)  # type: ignore[no-any-return]  # a tuple, as it was
     except _ElsewhereError:
         return None
 
 
-def _picked(x: Handle, index: Any, parsed: Advanced, arrays: list[Handle]) -> tuple[Any, HostArray, Environment] | None:
-    """Return an index as numpy takes it, what it picks, and where that lives; None where it is not computed at the
-    call.
+def _picked(x: Handle, index: Any, parsed: Advanced, *others: Handle) -> tuple[Any, HostArray] | None:
+    """Return an index as numpy takes it, and what it picks; None where that is not computed at the call, or does not
+    live where `others` do.
     """
-    arrays.append(x)
+    seen: list[Handle | HostArray] = [x, *others]
     block = x._here()
-    if block is None or (items := _items(index, parsed, arrays)) is None or (env := _environment(arrays)) is None:
+    if block is None or (items := _items(index, parsed, seen)) is None or _first(seen) is None:
         return None
     shape = parsed.affine.shape if parsed.shape is None else parsed.shape
-    if not small.is_eager(max(prod(shape) * block.itemsize, block.nbytes), env):
+    if not small.is_eager(max(prod(shape) * block.itemsize, block.nbytes), x._env):
         return None
     try:
-        return items, np.asarray(block[items]), env
+        return items, np.asarray(block[items])
     except Exception:
         return None
 
 
 def get_by_numpy(x: AnyHandle, index: Any, parsed: Advanced) -> AnyHandle | None:
     """Return ``x[index]``, a copy, of an index with arrays; None where it is not computed at the call."""
-    found = _picked(x, index, parsed, [])
+    found = _picked(x, index, parsed)
     if found is None:
         return None
     if counters.active:
         small.count()
-    _, value, env = found
-    return x._of(_own(value), TAKE, env)
+    return x._of(_own(found[1]), TAKE, x._env)
 
 
 def set_by_numpy(x: Handle, index: Any, parsed: Advanced, value: Any) -> bool:
@@ -172,10 +172,16 @@ def set_by_numpy(x: Handle, index: Any, parsed: Advanced, value: Any) -> bool:
     block = value._here() if is_array else value
     if x._readonly or len(lens) > 1 or type(link) is not Affine or block is None:
         return False
-    if (found := _picked(x, index, parsed, [value] if is_array else [])) is None:
+    if any(
+        each._base is base
+        for each in (*(index if type(index) is tuple else (index,)), value)
+        if isinstance(each, Handle)
+    ):
+        return False  # what is read while it is written
+    if (found := _picked(x, index, parsed, *([value] if is_array else []))) is None:
         return False
-    items, old, env = found
-    if not small.is_eager(prod(base.shape) * old.itemsize, env):
+    items, old = found
+    if not small.is_eager(prod(base.shape) * old.itemsize, x._env):
         return False
     if not is_array:
         if old.dtype.kind not in "biufc":
