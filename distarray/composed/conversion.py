@@ -93,10 +93,10 @@ def asarray(
         pin = parse_pin(sharding, layout, made.shape, made.dtype, made._env)
         return made if pin is None else made.reshard(pin)
     home = first_environment((obj,)) if isinstance(obj, list | tuple) else None
-    if home is not None and (made := nested(obj)) is not None:
+    if home is not None and (stacked := nested(obj)) is not None:
         if copy is False:
             raise ValueError("Unable to avoid copy while creating an array as requested: asarray of several arrays")
-        return _again(made, dtype, device, None, team, sharding, layout)
+        return _again(stacked, dtype, device, None, team, sharding, layout)
     if home is None:
         env = environment(team, device)
     else:
