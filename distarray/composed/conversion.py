@@ -38,6 +38,7 @@ from distarray.ops import elementwise, joining
 from distarray.ops.creation import EMPTY
 from distarray.ops.stores import read_store
 from distarray.runtime.memory import memory_limit
+from distarray.runtime.small import is_small
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
@@ -198,18 +199,21 @@ def _file_range(mapped: np.memmap[Any, Any]) -> FileRange | None:
 
 
 def nested(items: Sequence[Any]) -> DistArray | None:
-    """Return nested sequences that hold arrays with axes as one array, put together where these lie; None of all else:
-    of arrays without axes the numbers come here.
+    """Return nested sequences that hold arrays with axes as one array, put together where these lie: in this process if
+    they are small and here. None of all else: of arrays without axes the numbers come here.
 
     Raises
     ------
     ValueError
         If what they hold differs in shape.
     """
-    if not _has_axes(items):
+    arrays = _arrays_in(items)
+    if not any(x.ndim for x in arrays):
         return None
-    home = first_environment(items)
-    assert home is not None
+    home = arrays[0]._env
+    nodes = [x.__dx_node__() for x in arrays]
+    if all(n.memo is not None and n.env == home for n in nodes) and is_small(nodes, home):
+        return from_host(_host(items, None, None), home, None, is_ours=True)
     with within(home):
         parts = [x if isinstance(x, DistArray) else asarray(x) for x in items]
     shapes = sorted({x.shape for x in parts})
@@ -219,11 +223,16 @@ def nested(items: Sequence[Any]) -> DistArray | None:
     return made
 
 
-def _has_axes(items: Sequence[Any]) -> bool:
-    kinds = set(map(type, items)) - NO_ARRAYS  # numbers are many
-    return bool(kinds) and any(
-        x.ndim > 0 if isinstance(x, DistArray) else isinstance(x, list | tuple) and _has_axes(x) for x in items
-    )
+def _arrays_in(items: Sequence[Any]) -> list[DistArray]:
+    if set(map(type, items)) <= NO_ARRAYS:  # numbers are many
+        return []
+    found = []
+    for x in items:
+        if isinstance(x, DistArray):
+            found.append(x)
+        elif isinstance(x, list | tuple):
+            found += _arrays_in(x)
+    return found
 
 
 def _with_hosts(items: Sequence[Any]) -> list[Any]:

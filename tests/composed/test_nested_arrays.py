@@ -61,9 +61,21 @@ def test_nested_arrays_live_where_the_first_of_them_does() -> None:
     assert dx.maximum.reduce([dx.ones(3, team=TEAM), dx.zeros(3, team=TEAM)]).team == TEAM
 
 
+def test_small_arrays_that_are_here_are_put_together_here() -> None:
+    many = [dx.arange(3.0) * k for k in range(50)]
+    with dx.testing.counting() as count:
+        made = dx.asarray(many)
+    assert count.tasks == 0
+    assert made.__dx_node__().memo is not None
+    np.testing.assert_array_equal(made, np.arange(3.0) * np.arange(50)[:, None])
+    assert dx.add(many[:2], 1, dtype="f4", casting="same_kind").dtype == np.float32
+
+
 def test_nested_arrays_of_several_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"inhomogeneous shape: its items are of the shapes \[\(3,\), \(4,\)\]"):
-        dx.asarray([dx.ones(3), dx.ones(4)])
+        dx.asarray([dx.ones(n, team=TEAM, sharding=("T",)) for n in (4, 3)])
+    with pytest.raises(ValueError, match="inhomogeneous shape"):
+        dx.asarray([dx.arange(3) + 1, dx.arange(4) + 1])
     with pytest.raises(ValueError, match="Unable to avoid copy"):
         dx.asarray([dx.ones(3), dx.ones(3)], copy=False)
 
@@ -71,3 +83,12 @@ def test_nested_arrays_of_several_shapes_are_refused() -> None:
 def test_numbers_in_a_list_may_be_arrays_without_axes() -> None:
     x = dx.arange(4.0)
     np.testing.assert_array_equal(dx.asarray([x.min(), 1, [x.max(), 2.5][0]]), [0.0, 1.0, 3.0])
+
+
+@pytest.mark.cluster
+def test_nested_arrays_of_workers_stay_there(cluster4: Any) -> None:
+    x = dx.random.default_rng(0).random((2000, 400)).persist()
+    with dx.testing.counting() as count:
+        most = float(dx.maximum.reduce([x, -x, 0.5 * x]).sum())
+    assert most == pytest.approx(float(x.sum()))
+    assert count.fetched_bytes == 8
