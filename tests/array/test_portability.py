@@ -140,9 +140,3 @@ def test_four_fifths_of_the_catalogue_are_portable() -> None:
     assert set(CATALOGUE) >= NOT_PORTABLE | LOOK_AT_VALUES
     assert missing <= 41
     assert 1 - missing / len(CATALOGUE) >= 0.8
-
-
-def test_an_operand_may_come_straight_from_a_pickle() -> None:
-    x = dx.asarray(np.arange(6.0), team=dx.Team((2,), ("T",)), sharding=("T",))
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(x)) + x, 2 * np.arange(6.0))
-    np.testing.assert_array_equal(2 - pickle.loads(pickle.dumps(x)), 2 - np.arange(6.0))
