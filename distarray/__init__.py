@@ -179,6 +179,14 @@ def _lazily_read(value: _Any, env: _Any) -> _Any:
     return lazily_read(value, env)
 
 
+def _nested(items: _Any) -> _Any:
+    """Return nested sequences that hold arrays as one, or None."""
+    from distarray.composed.conversion import nested
+
+    return nested(items)
+
+
+_hooks.nested = _nested
 _hooks.numpy_protocol = _numpy_protocol
 _hooks.lazily_read = _lazily_read
 

@@ -18,9 +18,9 @@ import numpy as np
 from distarray.types import Axes, DTypeLike, HostArray, Shape
 
 __all__ = [
-    "CASTINGS", "MAX_COUNT", "ORDERS", "callback", "choice", "count", "flag", "host_array", "integer", "integers",
-    "mapping", "memory_order", "naming", "normalize_axes", "normalize_axis", "number", "parse_shape",
-    "refuse_loose_axis", "sequence", "shown",
+    "CASTINGS", "MAX_COUNT", "ORDERS", "callback", "choice", "count", "diagonal", "flag", "host_array",
+    "host_positions", "integer", "integers", "mapping", "memory_order", "naming", "normalize_axes",
+    "normalize_axis", "number", "parse_shape", "refuse_loose_axis", "sequence", "shown",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -55,6 +55,15 @@ def integer(value: Any, name: str) -> int:
         return index(value)
     except TypeError:
         raise TypeError(f"{name}={shown(value)} must be an integer, not {type(value).__name__}") from None
+
+
+def diagonal(k: Any, less: int = 0) -> int:
+    """Return the number of a diagonal, `less` before the one that is named. Its fraction is dropped, as by numpy's
+    triangles; of what is then between 0 and 1 they make none.
+    """
+    if isinstance(k, float) and math.isfinite(k) and not less < k < less + 1:
+        return int(k - less)
+    return integer(k, "k") - less
 
 
 def count(value: Any, name: str) -> int:
@@ -358,3 +367,13 @@ def host_array(value: Any, name: str, dtype: DTypeLike = None, *, kinds: str = "
         )
     array = np.asarray(value, dtype)
     return array if array.size or array.dtype.kind in kinds else array.astype(np.intp)
+
+
+def host_positions(value: Any, name: str) -> HostArray:
+    """Return positions on the host, as numpy takes them: numbers and nested lists lose fractions, as by ``int``, and
+    arrays have to be of integers.
+    """
+    if isinstance(value, int | float | complex | np.generic | list | tuple | None):
+        with naming(**{name: value}):
+            return np.array(value, dtype=np.intp)
+    return host_array(value, name, kinds="biu")

@@ -24,6 +24,7 @@ __all__ = [
     "may_compile",
     "meet",
     "name_client",
+    "nested",
     "new_arrays_environment",
     "numpy_protocol",
     "on_failure",
@@ -89,8 +90,10 @@ new_arrays_environment: Callable[[str], Any] | None = None
 #: arrays); None if this process reads them at the call.
 lazily_read: Callable[[Any, Any], Any] | None = None
 
-# ------------------------------------------------------------------------------------ array asks, composed answers
+# ------------------------------------------------------------------------------- expr and array ask, composed answers
 
+#: Nested sequences that hold arrays with axes, as one array, boxed; None of all else.
+nested: Callable[[Any], Any] | None = None
 #: The module whose ``array_ufunc`` and ``array_function`` call the functions that numpy's are on arrays; it is loaded
 #: when numpy asks for the first time.
 numpy_protocol: Callable[[], Any] | None = None

@@ -6,6 +6,7 @@ said by ``sharding`` and ``layout``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -21,11 +22,16 @@ _SHOWN = ("C_CONTIGUOUS", "F_CONTIGUOUS", "OWNDATA", "WRITEABLE", "ALIGNED", "WR
 
 
 class Flags:
-    """Flags are what numpy's ``flags`` tell, as attributes and by name; they are read, not set."""
+    """Flags are what numpy's ``flags`` tell, as attributes and by name; one of them, whether elements may be written,
+    can be set.
+    """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_set_writeable", "_values")
 
-    def __init__(self, dummy: np.ndarray[Any, Any], owns: bool, writeable: bool) -> None:
+    def __init__(
+        self, dummy: np.ndarray[Any, Any], owns: bool, writeable: bool, set_writeable: Callable[[bool], None]
+    ) -> None:
+        self._set_writeable = set_writeable
         c, f = dummy.flags.c_contiguous, dummy.flags.f_contiguous
         self._values = {
             "c_contiguous": c,
@@ -50,14 +56,22 @@ class Flags:
     def __setattr__(self, name: str, value: Any) -> None:
         if name in Flags.__slots__:
             object.__setattr__(self, name, value)
+        elif name == "writeable":
+            self._set_writeable(bool(value))
+            self._values["writeable"] = bool(value)
         else:
-            raise AttributeError(f"flags.{name} is read-only; x.setflags(write=False) makes an array read-only")
+            raise AttributeError(f"flags.{name} is read-only; flags.writeable can be set")
 
     def __getitem__(self, key: str) -> bool:
         name = _SHORT.get(key, key)
         if not isinstance(name, str) or not name.isupper() or name.lower() not in self._values:
             raise KeyError("Unknown flag")
         return self._values[name.lower()]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if _SHORT.get(key, key) != "WRITEABLE":
+            raise KeyError("Unknown flag")
+        self.writeable = value
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Flags) and self._values == other._values
@@ -84,9 +98,9 @@ class MemoryLayout(Handle):
 
     @property
     def flags(self) -> Flags:
-        """Return what numpy would tell of the memory; read-only."""
+        """Return what numpy would tell of the memory; ``x.flags.writeable`` can be set."""
         dummy = strided_dummy(self._base.current.shape, self._lens)
-        return Flags(dummy, not self._lens, not self._readonly)
+        return Flags(dummy, not self._lens, not self._readonly, self.setflags)
 
     def setflags(self, write: Any = None, align: Any = None, uic: Any = None) -> None:
         """Say whether elements may be written by this name of the array; views that are there stay as they are.

@@ -7,13 +7,15 @@
 from __future__ import annotations
 
 import os
+import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from distarray.arguments import integer, memory_order, naming, shown
 from distarray.array.namespace import namespace
-from distarray.array.out import into, into_copied
+from distarray.array.out import into
 from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
@@ -315,7 +317,7 @@ class Methods:
 
     def compress(self: Any, condition: Any, axis: int | None = None, out: Any = None) -> Any:
         """Return the elements along `axis` where `condition` is true."""
-        return into_copied(out, namespace().compress(condition, self, axis))
+        return namespace().compress(condition, self, axis, out)
 
     def sort(self: Any, axis: int = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None) -> None:
         """Sort along `axis`, in place."""
@@ -386,6 +388,17 @@ class Methods:
     def tofile(self: Any, fid: str | os.PathLike[str], sep: str = "", format: str = "%s") -> None:
         """Write the elements to a file, as numpy does; see `distarray.tofile`."""
         namespace().tofile(self, fid, sep, format)
+
+    def dumps(self: Any) -> bytes:
+        """Return the array as a pickle: what it was made from, and blocks of this process."""
+        return pickle.dumps(self)
+
+    def dump(self: Any, file: Any) -> None:
+        """Write the array as a pickle to a file or its path."""
+        if hasattr(file, "write"):
+            file.write(self.dumps())
+        else:
+            Path(file).write_bytes(self.dumps())
 
     def to_zarr(self: Any, store: Any, path: str | None = None, **options: Any) -> Any:
         """Write the array into a zarr store, each chunk by one task; see `distarray.to_zarr`."""

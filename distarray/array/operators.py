@@ -18,7 +18,7 @@ from distarray.array import writes
 from distarray.array.at_call import map_at_call, update_at_call
 from distarray.array.handle import AnyHandle, Handle
 from distarray.array.temporaries import ALONE, spare_memory
-from distarray.expr.bind import map_node
+from distarray.expr.bind import map_node, nested
 from distarray.expr.op import CATALOGUE, Op
 from distarray.ops import elementwise
 from distarray.ops.creation import full_like
@@ -57,7 +57,7 @@ def is_operand(value: object) -> bool:
     if getattr(kind, "__array_priority__", 0) > PRIORITY:
         return False
     try:
-        return np.asarray(value).dtype.kind in "biufcMm"
+        return nested(value) is not value or np.asarray(value).dtype.kind in "biufcMm"
     except (TypeError, ValueError):
         return False
 

@@ -48,6 +48,7 @@ class _ArrivingBase(Base):
         self._records: list[_Record] | None = records
         self.version = 0
         self.history = []
+        self.made_at = None  # it is no temporary result of this process
 
     def __getattr__(self, name: str) -> Any:
         # Only while these are not set: what is found costs nothing.

@@ -37,7 +37,8 @@ class _Window:
     """Pending nodes of one thread."""
 
     __slots__ = (
-        "__weakref__", "failed", "in_flight", "is_waiting", "limit", "nodes", "observed", "places", "size", "thread",
+        "__weakref__", "failed", "in_flight", "is_waiting", "limit", "n_passed", "nodes", "observed", "places", "size",
+        "thread",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -51,6 +52,8 @@ class _Window:
         self.places: list[Hashable] = []
         self.size = -1
         self.limit = 0
+        #: Operations that were observed, or died, since it was last asked how much waits behind them.
+        self.n_passed = 0
         self.in_flight: deque[Callable[[], None]] = deque()
         #: Pending nodes that raised in a flush, or depend on one: they raise when they are observed.
         self.failed: weakref.WeakSet[Expr] = weakref.WeakSet()
@@ -306,7 +309,14 @@ def observe(nodes: Sequence[Expr]) -> None:
     versions.forget_settled()
     waiting = _waiting(window)
     window.nodes = [weakref.ref(n) for n in waiting]
-    window.places = window.places[len(window.places) - len(waiting) :] if waiting else []
+    n_places = len(window.places)
+    window.places = window.places[max(n_places - len(waiting), 0) :] if waiting else []
+    window.n_passed = window.n_passed + n_places - len(window.places) if waiting else 0
+    if window.n_passed and window.n_passed >= (size := config.get("window")):
+        # What a loop makes beside what it observes is a window too, once it is as long: `acc += x; float(x[0])`.
+        window.n_passed = 0
+        if any(len(postorder([n])) >= size for n in waiting if n not in window.failed and not streams(n)):
+            window.limit = 0  # the next operation runs it
 
 
 def _with_siblings(nodes: Sequence[Expr], window: _Window) -> Sequence[Expr]:

@@ -22,7 +22,7 @@ from distarray.array.indexing import placed, written
 from distarray.array.lifetime import is_alone
 from distarray.array.versions import Base
 from distarray.array.window import enter
-from distarray.expr.bind import bind_reshape, lazily_read, literal
+from distarray.expr.bind import bind_reshape, lazily_read, literal, nested
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Affine, Lens, compose
@@ -128,6 +128,7 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
     if type(value) in _SCALARS and dtype.kind in "biufc":
         return _scalar(value, dtype)
     node: Expr
+    value = nested(value)
     if type(value) is Expr:
         node = value
     else:

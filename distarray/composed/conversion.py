@@ -29,15 +29,16 @@ from distarray.errors import EnvironmentMismatchError
 from distarray.expr.bind import bind_create, bind_put, lazily_read
 from distarray.expr.expr import Environment, Expr, Stored, source
 from distarray.expr.lens import Affine, strided_dummy
-from distarray.expr.side_by_side import first_environment
+from distarray.expr.side_by_side import NO_ARRAYS, first_environment
 from distarray.kernels.devices import backend_for
 from distarray.kernels.files import FileRange, FileState
 from distarray.kernels.loans import foreign_memory
 from distarray.kernels.stores import HostMemory
-from distarray.ops import elementwise
+from distarray.ops import elementwise, joining
 from distarray.ops.creation import EMPTY
 from distarray.ops.stores import read_store
 from distarray.runtime.memory import memory_limit
+from distarray.runtime.small import is_small
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
@@ -93,6 +94,10 @@ def asarray(
         pin = parse_pin(sharding, layout, made.shape, made.dtype, made._env)
         return made if pin is None else made.reshard(pin)
     home = first_environment((obj,)) if isinstance(obj, list | tuple) else None
+    if home is not None and (stacked := nested(obj)) is not None:
+        if copy is False:
+            raise ValueError("Unable to avoid copy while creating an array as requested: asarray of several arrays")
+        return _again(stacked, dtype, device, None, team, sharding, layout)
     if home is None:
         env = environment(team, device)
     else:
@@ -193,8 +198,45 @@ def _file_range(mapped: np.memmap[Any, Any]) -> FileRange | None:
     return FileRange(mapped.shape, mapped.dtype.str, path, offset, is_fortran, FileState.of(path, found))
 
 
+def nested(items: Sequence[Any]) -> DistArray | None:
+    """Return nested sequences that hold arrays with axes as one array, put together where these lie: in this process if
+    they are small and here. None of all else: of arrays without axes the numbers come here.
+
+    Raises
+    ------
+    ValueError
+        If what they hold differs in shape.
+    """
+    arrays = _arrays_in(items)
+    if not any(x.ndim for x in arrays):
+        return None
+    home = arrays[0]._env
+    nodes = [x.__dx_node__() for x in arrays]
+    if all(n.memo is not None and n.env == home for n in nodes) and is_small(nodes, home):
+        return from_host(_host(items, None, None), home, None, is_ours=True)
+    with within(home):
+        parts = [x if isinstance(x, DistArray) else asarray(x) for x in items]
+    shapes = sorted({x.shape for x in parts})
+    if len(shapes) > 1:
+        raise ValueError(f"the requested array has an inhomogeneous shape: its items are of the shapes {shapes}")
+    made: DistArray = joining.stack(parts)
+    return made
+
+
+def _arrays_in(items: Sequence[Any]) -> list[DistArray]:
+    if set(map(type, items)) <= NO_ARRAYS:  # numbers are many
+        return []
+    found = []
+    for x in items:
+        if isinstance(x, DistArray):
+            found.append(x)
+        elif isinstance(x, list | tuple):
+            found += _arrays_in(x)
+    return found
+
+
 def _with_hosts(items: Sequence[Any]) -> list[Any]:
-    """Return nested sequences with their DistArrays as host arrays: numpy would ask each of their elements."""
+    """Return nested sequences with the numbers of their DistArrays: numpy would ask each of them for its axes."""
     return [
         x._host() if isinstance(x, DistArray) else _with_hosts(x) if isinstance(x, list | tuple) else x for x in items
     ]

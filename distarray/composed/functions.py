@@ -11,9 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import choice, host_array, integers, naming, normalize_axes, normalize_axis, sequence
+from distarray.arguments import (
+    choice,
+    host_array,
+    host_positions,
+    integers,
+    naming,
+    normalize_axes,
+    normalize_axis,
+    sequence,
+)
 from distarray.array.array import DistArray
-from distarray.array.out import hosted, into, into_copied, writes_host
+from distarray.array.out import hosted, into, writes_host
 from distarray.composed.creation import empty_like, zeros
 from distarray.composed.nonzero import flatnonzero
 from distarray.composed.views import as_distarray, beside, moveaxis
@@ -204,7 +213,7 @@ def put(a: DistArray, ind: Any, v: Any, mode: str = "raise") -> None:
     choice(mode, ("raise", "wrap", "clip"), "mode")
     if a._readonly:
         raise ValueError("put: output array is read-only")
-    at = (ind if isinstance(ind, DistArray) else host_array(ind, "ind", kinds="biu")).ravel()
+    at = (ind if isinstance(ind, DistArray) else host_positions(ind, "ind")).ravel()
     given = _given(a, v)
     if mode != "raise" and a.size:
         at = indexing.confined(at, a.size, mode)
@@ -303,7 +312,7 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
         raise ValueError(f"invalid entry in choice array: there are {n} choices")
     # Of one choice every element of `a` takes it: there is a condition, for the shape of the result.
     found = _chosen([x == i for i in range(max(n - 1, 1))], choices if n > 1 else choices * 2)
-    return into_copied(out, elementwise.as_scalar(found))  # type: ignore[no-any-return]
+    return into(out, elementwise.as_scalar(found), casting="unsafe")  # type: ignore[no-any-return]
 
 
 @by_numpy(np.delete)

@@ -35,6 +35,7 @@ class _Coordinates:
         self.sparse = sparse
 
     def __getitem__(self, key: Any) -> Any:
+        key = tuple(key) if isinstance(key, list) else key
         slices = key if isinstance(key, tuple) else (key,)
         for i, each in enumerate(slices):
             if not isinstance(each, slice) or each.stop is None:

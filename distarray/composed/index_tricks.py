@@ -14,6 +14,7 @@ import numpy as np
 from distarray.arguments import choice, integer, parse_shape, sequence, shown
 from distarray.array.array import DistArray
 from distarray.composed.blockwise import map_blocks
+from distarray.composed.conversion import asarray
 from distarray.composed.functions import ndim, shape
 from distarray.composed.nonzero import nonzero
 from distarray.composed.views import as_distarray
@@ -27,24 +28,29 @@ Positions: TypeAlias = tuple[HostArray, ...]
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> Positions:
     """Return the positions on and below the `k`-th diagonal of a matrix: host arrays, since they are indices."""
-    return np.tril_indices(integer(n, "n"), integer(k, "k"), None if m is None else integer(m, "m"))
+    return np.tril_indices(_number(n, "n"), _number(k, "k"), None if m is None else _number(m, "m"))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> Positions:
     """Return the positions on and above the `k`-th diagonal of a matrix: host arrays, since they are indices."""
-    return np.triu_indices(integer(n, "n"), integer(k, "k"), None if m is None else integer(m, "m"))
+    return np.triu_indices(_number(n, "n"), _number(k, "k"), None if m is None else _number(m, "m"))
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> Positions:
     """Return `tril_indices` for the shape of a matrix."""
     rows, columns = _matrix_shape(arr)
-    return np.tril_indices(rows, integer(k, "k"), columns)
+    return np.tril_indices(rows, _number(k, "k"), columns)
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> Positions:
     """Return `triu_indices` for the shape of a matrix."""
     rows, columns = _matrix_shape(arr)
-    return np.triu_indices(rows, integer(k, "k"), columns)
+    return np.triu_indices(rows, _number(k, "k"), columns)
+
+
+def _number(value: Any, name: str) -> Any:
+    """Return an integer, or the number with a fraction that numpy makes one of in its own way."""
+    return value if isinstance(value, float) else integer(value, name)
 
 
 def _matrix_shape(arr: Any) -> tuple[int, int]:
@@ -58,7 +64,7 @@ def diag_indices(n: int, ndim: int = 2) -> Positions:
     """Return the positions of the main diagonal of an array of `ndim` axes of extent `n`: host arrays, since they are
     indices.
     """
-    return np.diag_indices(integer(n, "n"), integer(ndim, "ndim"))
+    return np.diag_indices(_number(n, "n"), integer(ndim, "ndim"))
 
 
 def diag_indices_from(arr: Any) -> Positions:
@@ -92,6 +98,7 @@ def ix_(*args: Any) -> tuple[Any, ...]:
             raise ValueError("Cross index must be 1 dimensional")
         if at.dtype.kind == "b":
             (at,) = nonzero(at) if isinstance(at, DistArray) else at.nonzero()
+        at = asarray(at)  # whatever it was given as, it is an array of ours
         made.append(at.reshape((1,) * axis + (at.size,) + (1,) * (len(args) - axis - 1)))
     return tuple(made)
 

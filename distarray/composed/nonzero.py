@@ -11,6 +11,7 @@ from distarray.array import elements
 from distarray.array.access import cast
 from distarray.array.array import DistArray
 from distarray.array.indexing import positions
+from distarray.array.out import into_copied
 from distarray.composed.views import as_distarray
 from distarray.expr.expr import Expr, source
 from distarray.expr.side_by_side import side_by_side
@@ -67,7 +68,7 @@ def flatnonzero(a: Any, /) -> DistArray:
 
 @by_numpy(np.compress)
 @side_by_side
-def compress(condition: Any, a: Any, /, axis: int | None = None) -> DistArray:
+def compress(condition: Any, a: Any, /, axis: int | None = None, out: Any = None) -> DistArray:
     """Return the elements of `a` along `axis` where `condition` is true; of the flattened array by default."""
     x = as_distarray(a)
     if axis is None:
@@ -77,7 +78,7 @@ def compress(condition: Any, a: Any, /, axis: int | None = None) -> DistArray:
     if mask.ndim != 1:
         raise ValueError("condition must be a 1-d array")
     (at,) = positions("compress", _true(mask)[1])
-    return take(x, at if isinstance(at, np.ndarray) else x._on(at), axis=axis)  # type: ignore[no-any-return]  # boxed
+    return into_copied(out, take(x, at if isinstance(at, np.ndarray) else x._on(at), axis=axis))  # type: ignore[no-any-return]
 
 
 @by_numpy(np.extract)

@@ -41,6 +41,8 @@ _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...] | None] = {
 _INSTEAD: Mapping[str, str] = {"chunks": "; cut with sharding=, or with x.rechunk(chunks)"}
 #: numpy's names of parameters that have the standard's here, in another place.
 _SYNONYMS: Mapping[str, str] = {"rcond": "rtol"}
+#: numpy's functions that leave `out` to a ufunc, which broadcasts its result to it.
+_BROADCASTING = frozenset({np.isposinf, np.isneginf, np.fix, np.einsum})
 
 
 class _Place(NamedTuple):
@@ -79,7 +81,8 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
     given = [positional[i] for i in range(len(positional))]
     _check(ours, len(given), tuple(keywords))
     made = ours(*given, **keywords)
-    return made if out is None else into(out, made, casting=keywords.get("casting") or "same_kind")
+    casting = keywords.get("casting") or "same_kind"
+    return into(out, made, casting=casting, broadcasts=function in _BROADCASTING)
 
 
 def spelled(theirs: Any, ours: Any, home: str) -> Any:

@@ -324,7 +324,8 @@ def clip(
         mask = mask_of(where)
         kept = result if out is None else out
         result = elementwise.where(mask, result.astype(kept.dtype, casting=casting, copy=False), kept)
-    return into(out, result, casting=choice(casting, CASTINGS, "casting"))  # type: ignore[no-any-return]
+    casting = choice(casting, CASTINGS, "casting")
+    return into(out, result, casting=casting, broadcasts=True)  # type: ignore[no-any-return]
 
 
 @by_numpy(np.where)
@@ -416,6 +417,8 @@ def concat(
     casting: str = "same_kind",
 ) -> DistArray:
     """Return arrays one after the other along `axis`; flattened first if `axis` is None."""
+    if out is not None and dtype is not None:
+        raise TypeError("concatenate() only takes `out` or `dtype` as an argument, but both were provided.")
     return into(out, joining.concat(arrays, axis=axis, dtype=dtype, casting=casting))  # type: ignore[no-any-return]
 
 

@@ -131,6 +131,14 @@ def literal(value: Any, env: Environment, name: str = "array") -> Expr:
     return node
 
 
+def nested(value: Any) -> Any:
+    """Return sequences that hold arrays as one array, boxed, which are put together where they lie; else `value`."""
+    if (type(value) is list or type(value) is tuple) and hooks.nested is not None:
+        made = hooks.nested(value)
+        return value if made is None else made
+    return value
+
+
 def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Operands:
     """Unbox `args`, check that they share one environment, and turn host data into literals of it.
 
@@ -155,6 +163,9 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
             continue
         else:
             enter = getattr(kind, "__dx_node__", None)
+            if enter is None and (given := nested(a)) is not a:
+                a = given
+                enter = type(a).__dx_node__
             if enter is None:
                 plain = True
                 nodes.append(a)

@@ -20,11 +20,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 #: Classes of what is neither an array nor holds one.
-_NO_ARRAYS: frozenset[type] = frozenset(
+NO_ARRAYS: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type(None), type(np._NoValue), type, slice}
 )
 #: These, and classes of arrays that were met: none of them is host data.
-_NOT_HOST: set[type] = set(_NO_ARRAYS)
+_NOT_HOST: set[type] = set(NO_ARRAYS)
 
 
 def side_by_side(function: Callable[P, R]) -> Callable[P, R]:
@@ -52,7 +52,7 @@ def first_environment(values: Iterable[Any]) -> Environment | None:
     nested = []
     for value in values:
         kind = type(value)
-        if kind in _NO_ARRAYS:
+        if kind in NO_ARRAYS:
             continue
         if hasattr(kind, "__dx_node__"):
             env: Environment = value.__dx_node__().env

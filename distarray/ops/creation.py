@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray.arguments import choice, count, host_array, integer, number, parse_shape, shown
+from distarray.arguments import choice, count, diagonal, host_array, integer, number, parse_shape, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import DType, bind_create, bind_get, bind_reshape, unbox
@@ -225,9 +225,15 @@ def tri(
     n_rows: int, n_cols: int | None, k: int, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None
 ) -> Expr:
     """Return a matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
-    n = max(integer(n_rows, "n_rows"), 0)
-    shape = parse_shape((n, n if n_cols is None else max(integer(n_cols, "n_cols"), 0)))
-    return bind_create(TRI, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), integer(k, "k"), pin)
+    n = _extent(n_rows, "n_rows")
+    shape = parse_shape((n, n if n_cols is None else _extent(n_cols, "n_cols")))
+    return bind_create(TRI, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), diagonal(k), pin)
+
+
+def _extent(value: Any, name: str) -> int:
+    """Return how many numbers are in ``numpy.arange(value)``."""
+    n = math.ceil(value) if isinstance(value, float) and math.isfinite(value) else integer(value, name)
+    return max(n, 0)
 
 
 # ---------------------------------------------------------------------------------------------- like another array

@@ -14,7 +14,7 @@ import numpy as np
 
 from distarray import hooks
 from distarray.expr.affine import Affine
-from distarray.expr.bind import Box, bind_get, bind_map, literal, numpy_function, unbox
+from distarray.expr.bind import Box, bind_get, bind_map, literal, nested, numpy_function, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.side_by_side import first_environment
@@ -119,6 +119,7 @@ class ufunc:  # the name is numpy's
         """Return the operands, one of which becomes an array of ours where no argument is one."""
         out = options.get("out")
         outs = out if type(out) is tuple else (out,)
+        operands = tuple(map(nested, operands))
         if not operands or any(map(_is_ours, (*operands, *outs))):
             return operands
         assert hooks.adopt is not None

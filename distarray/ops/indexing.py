@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
-from distarray.arguments import choice, host_array, normalize_axis, refuse_loose_axis
+from distarray.arguments import choice, host_positions, normalize_axis, refuse_loose_axis
 from distarray.expr.affine import Affine
 from distarray.expr.bind import (
     bind,
@@ -267,8 +267,6 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
     node, box = one_array("take", x) if not _is_host(x) else _adopt(x, indices)
     node, axis = along(node, axis)
     n = node.shape[axis]
-    if type(indices) in (bool, int):
-        indices = np.asarray(indices)
     index = _integers(indices)
     if mode != "raise":
         index = _integers(confined(index, n, mode))
@@ -293,7 +291,7 @@ def _adopt(x: Array, indices: Array) -> tuple[Expr, Any]:
 
 def _integers(indices: Array) -> Array:
     """Return the index arrays as they are, host data as an array of integers."""
-    array = indices if hasattr(indices, "dtype") else host_array(indices, "indices", kinds="biu")
+    array = host_positions(indices, "indices") if _is_host(indices) else indices
     if array.dtype.kind not in "iub":
         raise TypeError(
             f"indices: Cannot cast array data from {array.dtype!r} to dtype('int64') according to the rule 'safe'"
@@ -309,7 +307,7 @@ def confined(indices: Array, n: int, mode: str) -> Array:
 
     # As positions: `n` may be more than the dtype of the indices holds.
     if _is_host(indices):
-        array = host_array(indices, "indices", kinds="biu").astype(np.intp, copy=False)
+        array = host_positions(indices, "indices").astype(np.intp, copy=False)
         return array % n if mode == "wrap" else np.clip(array, 0, n - 1)
     indices = astype(indices, np.intp, copy=False)
     return remainder(indices, n) if mode == "wrap" else clip(indices, 0, n - 1)

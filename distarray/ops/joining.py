@@ -17,6 +17,7 @@ from distarray.arguments import (
     normalize_axis,
     refuse_loose_axis,
     sequence,
+    shown,
 )
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
@@ -27,7 +28,7 @@ from distarray.ops.creation import EMPTY, constant
 from distarray.ops.families import Array, by_numpy, one_array, ready_made, view
 from distarray.ops.lenses import expand_lens, slice_lens
 from distarray.ops.manipulation import at_least, ravel
-from distarray.types import AxesLike, DTypeLike, Shape
+from distarray.types import DTypeLike, Shape
 
 __all__ = [
     "append",
@@ -194,7 +195,7 @@ def extended(x: Array, axis: int, before: Scalar) -> Array:
 
 
 @ready_made(1)
-def roll(x: Array, /, shift: int | Sequence[int], axis: AxesLike = None) -> Array:
+def roll(x: Array, /, shift: Any, axis: Any = None) -> Array:
     """Return the elements moved by `shift` along `axis`, those that leave come back on the other side.
 
     Several axes and shifts broadcast against each other; without an axis the flattened array rolls.
@@ -204,6 +205,8 @@ def roll(x: Array, /, shift: int | Sequence[int], axis: AxesLike = None) -> Arra
         flat = bind_reshape(node, (node.size,))
         shifts = integers(shift, "shift")
         return box(bind_reshape(_rolled(flat, {0: sum(shifts)}), node.shape))
+    if max(np.ndim(shift), np.ndim(axis)) > 1:
+        raise ValueError(f"'shift' and 'axis' should be scalars or 1D sequences: shift={shown(shift)}, axis={axis}")
     axes = [normalize_axis(a, node.ndim) for a in integers(axis, "axis")]
     shifts = integers(shift, "shift")
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):

@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from distarray.arguments import choice, integer, integers, parse_shape
+from distarray.arguments import choice, diagonal, integer, integers, parse_shape
 from distarray.expr.bind import bind_create, bind_get, bind_put, bind_reshape
 from distarray.expr.bind import broadcast_shapes as _broadcast_shapes
 from distarray.expr.expr import Expr
@@ -191,7 +191,7 @@ def _triangle(name: str, x: Array, k: int) -> Array:
     if node.ndim == 1:
         # numpy: a vector is every row of a square matrix
         node = bind_get(node, broadcast_lens(node.shape, (node.shape[0], node.shape[0])))
-    k = integer(k, "k")
-    mask = bind_create(TRI, node.shape[-2:], np.dtype(bool), node.env, (), k if name == "tril" else k - 1)
+    k = diagonal(k, less=0 if name == "tril" else 1)
+    mask = bind_create(TRI, node.shape[-2:], np.dtype(bool), node.env, (), k)
     zero: Any = constant((), 0, node.dtype, node.env) if node.dtype.kind in "mM" else node.dtype.type(0).item()
     return box(where(mask, node, zero) if name == "tril" else where(mask, zero, node))

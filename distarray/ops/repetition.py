@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import host_array, integers, normalize_axis, parse_shape, shown
+from distarray.arguments import host_positions, integers, normalize_axis, parse_shape, shown
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_create, bind_get, bind_reshape
 from distarray.expr.expr import Expr
@@ -32,7 +32,7 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
         axis = normalize_axis(axis, 1)
     axis = normalize_axis(axis, node.ndim)
     n = node.shape[axis]
-    many = host_array(repeats, "repeats", kinds="biu")
+    many = host_positions(repeats, "repeats")
     if many.ndim > 1:
         raise ValueError(f"repeats={shown(repeats)}: object too deep for desired array")
     if many.shape not in ((), (1,)) and len(many) != n:

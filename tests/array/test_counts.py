@@ -249,3 +249,25 @@ def test_dead_handles_free_their_blocks(team: dx.Team) -> None:
     del y
     gc.collect()
     assert block() is None
+
+
+def test_what_a_loop_makes_beside_what_it_observes_runs_once_it_is_a_window(team: dx.Team) -> None:
+    """B-17: a sum of steps that nobody looks at, in a loop that ends by a number."""
+    from distarray.expr.expr import postorder
+
+    dx.plan_cache_clear()
+    x = rows(np.arange(16.0), team)
+    found, total, most = dx.zeros_like(x), 0.0, 0
+    seen, expected = np.zeros(16), np.arange(16.0)
+    with dx.config.set(window=30), counting() as c:
+        for _ in range(200):
+            x = x * 0.99
+            found[x > 5] += 1
+            total += float(x[15])
+            most = max(most, len(postorder([found.__dx_node__()])))
+    for _ in range(200):
+        expected = expected * 0.99
+        seen[expected > 5] += 1
+    np.testing.assert_array_equal(found, seen)
+    assert most < 100
+    assert c.planner_calls < 60

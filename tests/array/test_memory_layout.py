@@ -146,14 +146,16 @@ def test_setflags_is_numpys(write: Any) -> None:
         dx.broadcast_to(x, (2, 6)).setflags(write=True)
 
 
-def test_base_is_the_whole_array_and_flags_are_not_set() -> None:
+def test_base_is_the_whole_array_and_flags_of_memory_are_not_set() -> None:
     x = dx.arange(6.0)
     x[1:3].base[0] = 9
     assert float(x[0]) == 9
     with pytest.raises(AttributeError, match="read-only"):
-        x.flags.writeable = False
+        x.flags.owndata = False
     with pytest.raises(KeyError):
         x.flags["nonsense"]
+    with pytest.raises(ValueError, match="several times"):
+        dx.broadcast_to(x, (2, 6)).flags.writeable = True
     assert not dx.broadcast_to(x, (2, 6)).flags.writeable
     assert x.data.tolist() == [9, 1, 2, 3, 4, 5]
     assert x.data.readonly is not np.asarray(x).flags.writeable

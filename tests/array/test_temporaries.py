@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import pickle
 from typing import Any
 
 import numpy as np
@@ -188,3 +189,9 @@ def test_operands_of_operators_are_read_from_the_code() -> None:
     sums = [pushed for pushed in flow.values() if all(pushed)]
     assert len({left.start for left, _ in sums}) == 1 and len({right.start for _, right in sums}) == 1
     assert all(0 < left.start < right.start < len(code) for left, right in sums)
+
+
+def test_an_operand_may_come_straight_from_a_pickle() -> None:
+    x = dx.asarray(np.arange(6.0), team=dx.Team((2,), ("T",)), sharding=("T",))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(x)) + x, 2 * np.arange(6.0))
+    np.testing.assert_array_equal(2 - pickle.loads(pickle.dumps(x)), 2 - np.arange(6.0))

@@ -74,7 +74,8 @@ def run_suite(name: str, clone: Path | None, request: Mapping[str, Any], argumen
     tests = () if any(argument.partition("::")[0].endswith(".py") for argument in arguments) else client.tests
     command = [
         *(sys.executable, "-m", "pytest", *tests, "-p", "backend", "-p", "no:cacheprovider", "-q"),
-        *("--tb=short", "--no-header", "--continue-on-collection-errors", *arguments),
+        # Locals are arrays, thousands of which take longer to print than the tests to run.
+        *("--tb=short", "--no-showlocals", "--no-header", "--continue-on-collection-errors", *arguments),
     ]
     subprocess.run(command, cwd=folder, env=environment, check=False, stdin=subprocess.DEVNULL)
 

@@ -60,3 +60,11 @@ def test_forced_tiles_are_uneven_and_go_through_tasks() -> None:
     assert dx.asarray(host).sharding.n_tiles == 1
     with pytest.raises(ValueError, match="too few"), force_tiles(0):
         pass
+
+
+def test_numpys_assertions_are_named_where_they_are_looked_for() -> None:
+    with pytest.raises(AttributeError, match=r"use np\.testing\.assert_allclose, which takes a DistArray"):
+        _ = dx.testing.assert_allclose
+    with pytest.raises(AttributeError, match=r"'distarray\.testing' has no attribute 'nothing'$"):
+        _ = dx.testing.nothing
+    np.testing.assert_allclose(dx.arange(3.0), [0.0, 1.0, 2.0])
