@@ -342,6 +342,22 @@ def test_a_run_of_which_a_worker_is_lost_begins_anew(mortal_cluster: Any, tmp_pa
     eventually(lambda: nothing_left(mortal_cluster))
 
 
+def test_a_run_ends_of_which_given_data_are_lost(mortal_cluster: Any, tmp_path: Path) -> None:
+    """Both workers that had a block of host data are killed: the other programs would wait for those that read it."""
+    path, a = str(tmp_path / "go"), np.arange(90_000.0).reshape(300, 300)
+    team, pids = dx.Team((3,), ("x",)), mortal_cluster.run(os.getpid)
+    held = held_up(dx.asarray(a, team=team, sharding=("x", None)), path)
+    y = (held + held.T).persist()
+    eventually(lambda: list(tmp_path.glob("*.here")))
+    for member in (1, 2):
+        os.kill(pids[team.members[member]], signal.SIGKILL)
+    Path(path).touch()
+    with pytest.raises(dx.BlocksLostError, match="workers were lost"):
+        np.asarray(y)
+    del y, held
+    eventually(lambda: nothing_left(mortal_cluster))
+
+
 def test_results_that_are_lost_when_their_run_is_over_are_made_again_by_the_whole_run(mortal_cluster: Any) -> None:
     x = rows(A).persist()
     y = (x + x.T).persist()
