@@ -233,7 +233,8 @@ class ScheduledRuns:
 
     def _begin_anew(self, run: _ScheduledRun) -> None:
         if any(task.state == "forgotten" for task in run.programs.values()):
-            return self._lose(run)
+            self._lose(run)
+            return
         run.attempt += 1
         run.is_over = False
         self._keep(run)
