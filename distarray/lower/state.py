@@ -28,7 +28,6 @@ from distarray.sharding.boxes import Box, size
 from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
 
-
 T = TypeVar("T")
 
 
