@@ -196,7 +196,8 @@ class ScheduledRuns:
             run.begun.add(member)
             if run.places[member] != run.programs[member].processing_on.address:
                 self._soon(run, self._begin_anew)
-            elif run.is_queued and run.place is None and len(run.begun) == len(run.programs):
+            elif len(run.begun) == len(run.programs) and (run.attempt or (run.is_queued and run.place is None)):
+                # Of a later attempt once more: a worker may have come back to its address since the others were told.
                 self._tell(run)
         elif finish == "memory" and start == "processing":
             if (facts.get("metadata") or {}).get(ATTEMPT) != run.attempt:
