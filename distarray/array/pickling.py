@@ -52,7 +52,7 @@ class _ArrivingBase(Base):
 
     def __getattr__(self, name: str) -> Any:
         # Only while these are not set: what is found costs nothing.
-        if name not in ("_node", "block", "slot"):
+        if name not in ("_node", "block", "slot", "made_at"):
             raise AttributeError(name)
         with _lock:
             if self._records is not None:

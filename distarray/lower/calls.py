@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -38,14 +39,23 @@ def calling(
     """
     fixed = template.lowered
     ((i, (sharding, refs)),) = fixed.outputs.items()
-    recipes, members = dict(template.recipes), dict(fixed.members)
-    keys: list[Key] = []
+    members = dict(fixed.members)
+    calls: dict[Key, Recipe] = {}
+    # A call comes right after the task that makes its block, so that this is gone before the next one is made.
+    after: defaultdict[Any, list[Key]] = defaultdict(list)
     tiles = zip(sharding.tiles(), refs[: sharding.n_tiles], arguments, strict=True)
     for number, (tile, ref, given) in enumerate(tiles):
-        keys.append((CALL, 0, number))
-        members[keys[-1]] = sharding.member(tile)
-        recipes[keys[-1]] = Recipe("tile", function, (ref, *given, device, members[keys[-1]]))
-    called = replace(fixed, members=members, outputs={i: (sharding.with_copies(False), keys)}, depth=fixed.depth + 1)
+        key: Key = (CALL, 0, number)
+        members[key] = sharding.member(tile)
+        calls[key] = Recipe("call", function, (ref, *given, device, members[key]))
+        after[ref if type(ref) is tuple else None].append(key)
+    recipes: dict[Key, Recipe] = {}
+    for made, recipe in template.recipes.items():
+        recipes[made] = recipe
+        recipes |= {key: calls[key] for key in after.pop(made, ())}
+    recipes |= {key: calls[key] for key in after[None]}
+    outputs = {i: (sharding.with_copies(False), list(calls))}
+    called = replace(fixed, members=members, outputs=outputs, depth=fixed.depth + 1)
     found = Template(recipes, template.specs, template.chains, template.holders, called)
     found.kept.nbytes.update(dict.fromkeys(found.kept.all_keys, 0))
     return found

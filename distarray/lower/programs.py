@@ -231,7 +231,7 @@ def regions_of(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tupl
     start = tuple([r.start for r in box])
     first = tuple([r.start for r in tile.whole])
     if all(len(f) == 1 for f in found):
-        operands = tuple([args.settle(f[0][0]) for f in found])
+        operands = low.same(tuple([args.settle(f[0][0]) for f in found]))
         place = None if tile.n_turns == 1 else tuple([slice(r.start, r.stop) for r in shifted(box, first)])
         return (Region(place, tuple(map(len, box)), start, operands),), ()
     cuts: list[set[int]] = [{r.start, r.stop} for r in box]

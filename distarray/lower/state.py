@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from distarray.planner.plan import Plan, Stage
 from distarray.sharding.boxes import Box, size
 from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
+
+T = TypeVar("T")
 
 
 class Lowering:
@@ -67,6 +69,7 @@ class Lowering:
         self.messages = Messages(self.emit_piece, env.device)
         self.routes = Routes(self.located, self.messages, self.large)
         self._step = 0
+        self._same: dict[Any, Any] = {}
         #: Tasks that are given a block, by the block: who overwrites it waits for them.
         self._readers: defaultdict[Any, list[Key]] = defaultdict(list)
 
@@ -113,6 +116,10 @@ class Lowering:
         if n == 1:
             return [key]
         return [self.emit("project", "item", tasks.project, (i, key), member, number) for i in range(n)]
+
+    def same(self, value: T) -> T:
+        """Return a value equal to this one, always the same: of many tiles it is kept, looked at and sent once."""
+        return self._same.setdefault(value, value)  # type: ignore[no-any-return]  # it is equal
 
     def share(self, spec: StageSpec) -> StageSpec:
         """Return the record that the tasks of the stage share, to be filled in for every run."""

@@ -196,7 +196,8 @@ class ScheduledRuns:
             run.begun.add(member)
             if run.places[member] != run.programs[member].processing_on.address:
                 self._soon(run, self._begin_anew)
-            elif run.is_queued and run.place is None and len(run.begun) == len(run.programs):
+            elif len(run.begun) == len(run.programs) and (run.attempt or (run.is_queued and run.place is None)):
+                # Of a later attempt once more: a worker may have come back to its address since the others were told.
                 self._tell(run)
         elif finish == "memory" and start == "processing":
             if (facts.get("metadata") or {}).get(ATTEMPT) != run.attempt:
@@ -205,6 +206,8 @@ class ScheduledRuns:
             run.done.add(member)
             if len(run.done) == len(run.programs):
                 self._soon(run, self._complete)
+        elif finish == "forgotten" and not run.is_over:
+            self._soon(run, self._lose)
         elif finish == "erred":
             self._soon(run, self._fail, facts.get("exception") or run.programs[member].exception)
 
@@ -230,6 +233,9 @@ class ScheduledRuns:
             action(run, *args)
 
     def _begin_anew(self, run: _ScheduledRun) -> None:
+        if any(task.state == "forgotten" for task in run.programs.values()):
+            self._lose(run)
+            return
         run.attempt += 1
         run.is_over = False
         self._keep(run)
@@ -276,6 +282,16 @@ class ScheduledRuns:
         run.is_over = True
         self._tell_of_end(run, error)
         self._scheduler.transitions(self._let_go(run), f"distarray-failed-{time()}")
+
+    def _lose(self, run: _ScheduledRun) -> None:
+        """Have Dask forget what a run has not made yet, as it forgot a program of which a block that it was given is
+        lost: the others would wait for its messages.
+        """
+        run.is_over = True
+        self._tell_of_end(run)
+        for task in run.programs.values():
+            task.has_lost_dependencies = True
+        self._scheduler.transitions(dict.fromkeys(run.members, "forgotten"), f"distarray-lost-{time()}")
 
     def _drop(self, run: _ScheduledRun) -> None:
         """Forget a run of which nothing is needed any more."""

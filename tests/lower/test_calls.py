@@ -9,7 +9,7 @@ import pytest
 
 import distarray as dx
 from distarray.lower.calls import CALL, calling, of_blocks
-from distarray.lower.recipes import Leaf
+from distarray.lower.recipes import Leaf, Recipe
 from distarray.runtime import cluster as runtime_cluster
 from distarray.testing import counting, peaks
 
@@ -75,3 +75,30 @@ def test_a_file_is_read_turned_and_written_within_a_limit(cluster4: Any, tmp_pat
     assert len(sizes_sent) <= 2 and max(sizes_sent) <= 4 * (1 + 1)
     assert 0 < max(p.blocks for p in found.values()) <= limit + 1024  # what calls return has a few bytes
     np.testing.assert_array_equal(made[...], a.T + 1)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("chunks", [(64, 64), (64, 1024), (1024, 64)])
+def test_a_store_is_written_of_another_in_steps_within_a_fourth_of_it(
+    cluster4: Any, tmp_path: Any, sizes_sent: list[int], chunks: tuple[int, int]
+) -> None:
+    """Each tile is written right after it was made: four members never have all of theirs."""
+    zarr = pytest.importorskip("zarr", minversion="3")
+    a = np.random.default_rng(0).random((1024, 1024))
+    zarr.create_array(tmp_path, name="x", shape=a.shape, chunks=(64, 1024), dtype="f8")[...] = a
+    limit = a.nbytes // 4
+    with dx.config.set(memory_limit=limit), peaks() as found:
+        made = (dx.from_zarr(tmp_path, "x") * 2 + 1).to_zarr(tmp_path, "y", chunks=chunks)
+    assert max(sizes_sent) <= 4 * (1 + 1)
+    assert 0 < max(p.blocks for p in found.values()) <= limit
+    np.testing.assert_array_equal(made[...], a * 2 + 1)
+
+
+def test_a_call_follows_the_task_that_makes_its_block() -> None:
+    template = of_blocks(dx.zeros((16, 2), team=TEAM).rechunk((4, 2)).sharding)
+    made = [("dx-add", 0, n) for n in range(4)]
+    template.recipes = {key: Recipe("tile", max, (Leaf(0, key[2]),)) for key in made}
+    template.lowered.members.update({key: key[2] for key in made})
+    template.lowered.outputs = {0: (template.lowered.outputs[0][0], made)}
+    called = calling(template, max, [()] * 4, "cpu")
+    assert [key[0] for key in called.recipes] == ["dx-add", CALL] * 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -339,6 +340,45 @@ def test_a_run_of_which_a_worker_is_lost_begins_anew(mortal_cluster: Any, tmp_pa
     np.testing.assert_array_equal(np.asarray(y), A + A.T)
     np.testing.assert_array_equal(np.asarray(z), np.sort(A + A.T, axis=0))
     del y, z, held, part
+    eventually(lambda: nothing_left(mortal_cluster))
+
+
+def test_a_worker_that_comes_back_to_its_address_is_told_which_attempt_it_is_in(tmp_path: Path) -> None:
+    """While it was away nobody served its home: the run begins anew at an address where nobody hears of it."""
+    path = str(tmp_path / "go")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    options = {"host": "127.0.0.1", "dashboard_address": None, "silence_logs": "CRITICAL"}
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=2, worker_port=port, **options) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        ((address, pid),) = client.run(os.getpid).items()
+        assert address.endswith(port)
+        x = dx.asarray(A).rechunk((2, A.shape[1])).persist()
+        held = held_up(x, path)
+        y = (held + held.T).persist()
+        eventually(lambda: list(tmp_path.glob("*.here")))
+        os.kill(pid, signal.SIGKILL)
+        Path(path).touch()
+        np.testing.assert_array_equal(np.asarray(y), A + A.T)
+        del x, held, y
+
+
+def test_a_run_ends_of_which_given_data_are_lost(mortal_cluster: Any, tmp_path: Path) -> None:
+    """Both workers that had a block of host data are killed: the other programs would wait for those that read it."""
+    path, a = str(tmp_path / "go"), np.arange(90_000.0).reshape(300, 300)
+    team, pids = dx.Team((3,), ("x",)), mortal_cluster.run(os.getpid)
+    held = held_up(dx.asarray(a, team=team, sharding=("x", None)), path)
+    y = (held + held.T).persist()
+    eventually(lambda: list(tmp_path.glob("*.here")))
+    for member in (1, 2):
+        os.kill(pids[team.members[member]], signal.SIGKILL)
+    Path(path).touch()
+    with pytest.raises(dx.BlocksLostError, match="workers were lost"):
+        np.asarray(y)
+    del y, held
     eventually(lambda: nothing_left(mortal_cluster))
 
 
