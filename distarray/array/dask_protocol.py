@@ -218,7 +218,7 @@ def _assembled(blocks: Any, shape: tuple[int, ...], dtype: Any, sharding: Shardi
     """Return the whole array of its blocks, in one task on one worker: ``x.compute()`` needs no such task."""
     out = np.empty(shape, dtype)
     for tile, block in zip(sharding.tiles(), _flat(blocks, len(shape))):
-        out[sharding.tile_slices(shape, tile)] = block
+        sharding.tile_of(out, tile)[...] = block
     return out
 
 

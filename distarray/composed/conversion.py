@@ -217,7 +217,7 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
     node.memo.exported = not is_ours
     if pin is not None and forced_parts.get() is not None:
         # Small host arrays would be computed as one block, whatever their pin.
-        blocks = [np.array(host[pin.tile_slices(host.shape, tile)]) for tile in pin.tiles()]
+        blocks = [np.array(pin.tile_of(host, tile)) for tile in pin.tiles()]
         node.memo = Stored(pin.with_copies(False), blocks, exported=False)
     return DistArray._on(node)
 

@@ -53,6 +53,13 @@ class Environment:
         return 1 if self.team is None else self.team.size
 
     @property
+    def client(self) -> Any:
+        """Return the client of the cluster whose workers the members are; None where they are threads of this
+        process.
+        """
+        return None if self.team is None else self.team.client
+
+    @property
     def is_cluster(self) -> bool:
         """Return whether the members are workers of a cluster."""
         return self.team is not None and self.team.client is not None
@@ -329,6 +336,11 @@ class Expr:
         for s in self.shape:
             n *= s
         return n
+
+    @property
+    def is_to_raise(self) -> bool:
+        """Return whether numpy is to raise of elements: ``errstate`` of the user's says so of some kind of them."""
+        return self.errstate is not None and "raise" in self.errstate
 
     @property
     def is_live(self) -> bool:

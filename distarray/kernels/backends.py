@@ -26,20 +26,20 @@ from distarray.kernels.buffers import POOL
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
 from distarray.kernels.monoids import Within
 from distarray.kernels.outcomes import Reduction
-from distarray.kernels.program import Program
+from distarray.kernels.program import Program, Runner
 
 DType = np.dtype[Any]
 Block = Any  # an array of a backend: they share no base class
 Layout = str | Sequence[int]  # "C", "F", or the axes from outermost to innermost
 
 
-class Backend(Protocol):
+class Backend(Runner, Protocol):
     """Blocks of one array library on the device of one member.
+
+    Its `name` is ``"numpy"``, ``"cupy"`` or ``"strict"``.
 
     Attributes
     ----------
-    name
-        ``"numpy"``, ``"cupy"`` or ``"strict"``.
     xp
         Namespace with the functions of the array API standard.
     device
@@ -50,8 +50,6 @@ class Backend(Protocol):
         Whether functions of `xp` take ``out=``.
     """
 
-    @property
-    def name(self) -> str: ...
     @property
     def xp(self) -> Any: ...
     @property
@@ -84,20 +82,6 @@ class Backend(Protocol):
 
     def writable_view(self, lens: Any, base: Block) -> Block:
         """Return what `lens` sees of `base`, as a view that can be written."""
-
-    def run(
-        self,
-        program: Program,
-        inputs: Sequence[Block],
-        scalars: Sequence[Any],
-        shape: tuple[int, ...],
-        outs: Sequence[Block | None] | None,
-        partial: Callable[[Reduction, Block], Any],
-        within: Within,
-    ) -> tuple[list[Block], list[Any]]:
-        """Return the outputs of a program and the partials of its reductions; `partial` makes one from a register in
-        full. `within` says where the box lies in the whole loop space.
-        """
 
 
 class NumpyBackend:

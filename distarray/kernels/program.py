@@ -35,7 +35,7 @@ from distarray.kernels.compiled import compiled_for
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Partial, Within
 from distarray.kernels.outcomes import Array, Block, DType, FloatingPointEvent, Outcome, Reduction
-from distarray.kernels.schedule import Call, Schedule, SliceState, Step, schedule
+from distarray.kernels.schedule import Call, Schedule, Scheduler, SliceState, Step
 from distarray.kernels.slices import SharedSlices, axes_by_stride, boxes, is_across, narrowed, slice_extents
 from distarray.kernels.threads import run_parts, threads_for
 
@@ -60,7 +60,7 @@ MAX_SCHEDULES = 64
 
 
 class Runner(Protocol):
-    """What runs programs on blocks that are not NumPy's: see `backends.Backend`."""
+    """A Runner runs programs on blocks that are not NumPy's: see `backends.Backend`."""
 
     @property
     def name(self) -> str: ...
@@ -74,7 +74,10 @@ class Runner(Protocol):
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
         within: Within,
-    ) -> tuple[list[Block], list[Any]]: ...
+    ) -> tuple[list[Block], list[Any]]:
+        """Return the outputs of a program and the partials of its reductions; `partial` makes one from a register in
+        full. `within` says where the box lies in the whole loop space.
+        """
 
 
 @dataclass(frozen=True)
@@ -421,7 +424,8 @@ class _SlicedRun:
         if found is None:
             reduced = [r.register for r in program.reductions]
             n_entries = len(self.dtypes) + len(self.scalars)
-            found = schedule(self.calls, given, program.outputs, places, reduced, n_entries, self.is_aliased)
+            scan = Scheduler(self.calls, given, program.outputs, places, reduced, n_entries, self.is_aliased)
+            found = scan.schedule()
             program._remember(key, found)
         self.schedule: Schedule = found
         self.streams = list(zip([*streamed, *self.schedule.places], arrays, strict=True))

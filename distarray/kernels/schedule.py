@@ -94,16 +94,8 @@ class Schedule:
     compiled: dict[Any, Any] = field(default_factory=dict)
 
 
-def schedule(
-    calls: Sequence[Call],
-    given: Mapping[int, SliceState | None],
-    outputs: Sequence[int],
-    places: Sequence[SliceState],
-    reduced: Sequence[int],
-    n_entries: int,
-    is_aliased: bool,
-) -> Schedule:
-    """Return the steps of one slice.
+class Scheduler:
+    """A Scheduler finds the steps of one slice, in a linear scan over the calls.
 
     Parameters
     ----------
@@ -120,11 +112,6 @@ def schedule(
     is_aliased
         An output may be an input. Then nothing is stored before all reading is done.
     """
-    return _Scheduler(calls, given, outputs, places, reduced, n_entries, is_aliased).schedule()
-
-
-class _Scheduler:
-    """The linear scan of `schedule`."""
 
     def __init__(
         self,
@@ -153,6 +140,7 @@ class _Scheduler:
             self.last_use |= dict.fromkeys(outputs, len(calls))
 
     def schedule(self) -> Schedule:
+        """Return the steps."""
         for register, state in self.given.items():
             if state is not None and state.expand:
                 self._copy(register)

@@ -7,9 +7,9 @@ step runs. `foreseen` says where crossings will lie, for those who plan without 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from distarray.runtime.small import is_small
 from distarray.sharding.dealing import dealt, n_elements
 from distarray.sharding.sharding import Sharding
 
+#: Asked for nodes that are pending besides targets, as for `evaluate`.
+Pending: TypeAlias = Callable[[], Iterable[Expr] | None]
+
 
 def heal(steps: Sequence[Sequence[Expr]]) -> None:
     """Let crossings and what they read go where they can be had, where clients are gone."""
@@ -42,6 +45,16 @@ def sources_of(step: Iterable[Expr]) -> list[Expr]:
     """Return what crossings read and what is still to be computed for them; each once."""
     found = {id(source): source for node in step for source in node.nodes() if source.memo is None}
     return list(found.values())
+
+
+def beside(targets: Sequence[Expr], others: Pending) -> Pending:
+    """Return what is pending besides what the crossings of targets read: the targets too, which need it."""
+
+    def pending() -> list[Expr] | None:
+        found = others()
+        return None if found is None else [*found, *targets]
+
+    return pending
 
 
 def check(targets: Sequence[Expr]) -> None:

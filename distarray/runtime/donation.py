@@ -122,7 +122,7 @@ def _is_safe(node: Expr) -> bool:
         and not node.op.may_raise
         # what is made from more than the index, as a file's elements are, may not be there
         and (not node.op.family.is_created or node.op.repeatable)
-        and (node.errstate is None or "raise" not in node.errstate)
+        and not node.is_to_raise
         and not (node.op.name in ("pow", "power") and node.dtype.kind in "iu")
     )
 

@@ -156,7 +156,7 @@ def _put_one(node: Expr, cut: Sharding) -> None:
     assert memo is not None
     assert memo.on_client, "an array that is cut already is not cut again"
     array = memo.blocks[0]
-    blocks = [_in_layout(array[(*cut.tile_slices(node.shape, t), ...)], cut.layout) for t in cut.tiles()]
+    blocks = [_in_layout(cut.tile_of(array, t), cut.layout) for t in cut.tiles()]
     members = [cut.member(t) for t in cut.tiles()]
     if env.is_cluster:
         run = new_run()

@@ -239,11 +239,9 @@ def instance_of(
     return Instance(lower.lower(plan, graph, env, _site(env), inplace, held), graph, env, run)
 
 
-def make_tasks(
-    plan: Plan, graph: Graph, env: Environment, run: str, inplace: Mapping[int, int] = MappingProxyType({})
-) -> Lowered:
+def make_tasks(plan: Plan, graph: Graph, env: Environment, run: str) -> Lowered:
     """Return the tasks of one run of a plan: see `instance_of`."""
-    return instance_of(plan, graph, env, run, inplace).lowered
+    return instance_of(plan, graph, env, run).lowered
 
 
 def make_tasks_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:

@@ -139,7 +139,7 @@ def _blocks(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: Ta
     """Return the blocks of the new cut: arrays in this process, Futures on a cluster."""
     if not env.is_cluster:
         return list(_made_here(node, tiles, target))
-    if node.env.is_cluster and _client(node.env) is _client(env):
+    if node.env.is_cluster and node.env.client is env.client:
         assert all(piece.is_whole for tile in tiles for piece in tile.pieces), "a change of device leaves the cut"
         return _changed(node, env, tiles, target)
     # Blocks in this process are NumPy's, whatever their device is to be: their member brings them to it.
@@ -149,10 +149,6 @@ def _blocks(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: Ta
         key = (f"dx-move-{run}", 0, number)
         futures.append(executor.put({key: block}, {key: tile.member}, env.device)[key])
     return futures
-
-
-def _client(env: Environment) -> Any:
-    return None if env.team is None else env.team.client
 
 
 def _made_here(node: Expr, tiles: Sequence[MovedTile], target: Target) -> Iterator[Block]:
@@ -244,7 +240,7 @@ def _count(node: Expr, env: Environment, old: Sharding, tiles: Sequence[MovedTil
     """Note what travels: between members as messages, between a cluster and this process as bytes fetched."""
     if not counters.active:
         return
-    if node.env.is_cluster and not (env.is_cluster and _client(node.env) is _client(env)):
+    if node.env.is_cluster and not (env.is_cluster and node.env.client is env.client):
         for c in counters.active:
             c.fetched_bytes += node.nbytes
     found = _transfers(node, env, old, tiles)
@@ -260,7 +256,7 @@ def transfers(node: Expr, env: Environment, old: Sharding, new: Sharding) -> lis
 
 
 def _transfers(node: Expr, env: Environment, old: Sharding, tiles: Sequence[MovedTile]) -> list[Transfer]:
-    if _client(node.env) is not _client(env):
+    if node.env.client is not env.client:
         return []
     ranks = [old.member(index) for index in old.tiles()]
     found = []

@@ -39,7 +39,7 @@ def fetch(node: Expr) -> np.ndarray[Any, Any]:
         return np.array(found[0], copy=True)
     out = np.empty(node.shape, node.dtype)
     for t, block in zip(tiles, found, strict=True):
-        out[memo.sharding.tile_slices(node.shape, t)] = block
+        memo.sharding.tile_of(out, t)[...] = block
     return out
 
 
@@ -56,8 +56,7 @@ def fetch_into(node: Expr, out: np.ndarray[Any, Any]) -> None:
     count_fetched(node.nbytes)
     for i, t in enumerate(memo.sharding.tiles()):
         (block,) = fetch_blocks(node, (i,))
-        place: Any = (*memo.sharding.tile_slices(node.shape, t), ...)  # a view also of an array without axes
-        np.copyto(out[place], block, casting="unsafe")
+        np.copyto(memo.sharding.tile_of(out, t), block, casting="unsafe")
 
 
 def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any]]:
@@ -72,8 +71,7 @@ def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any
             raise
     evaluate((node,))
     whole, tiles = fetch(node), list(memo.sharding.tiles())
-    places: list[Any] = [(*memo.sharding.tile_slices(node.shape, tiles[i]), ...) for i in wanted]
-    return [whole[place] for place in places]  # arrays, also of one without axes
+    return [memo.sharding.tile_of(whole, tiles[i]) for i in wanted]
 
 
 def _futures_by_environment(nodes: Iterable[Expr]) -> dict[Environment, list[Any]]:

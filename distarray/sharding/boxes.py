@@ -169,9 +169,10 @@ def runs(box: Sequence[tuple[int, int]], shape: Sequence[int]) -> Iterator[tuple
     while inner > 0 and extents[inner - 1] == shape[inner - 1]:
         inner -= 1
     head = max(inner - 1, 0)
+    length = prod(extents[head:])
     base = sum([box[axis][0] * strides[axis] for axis in range(head, len(shape))])
     for at in product(*(range(start, stop) for start, stop in box[:head])):
-        yield base + sum([i * step for i, step in zip(at, strides)]), prod(extents[head:])
+        yield base + sum([i * step for i, step in zip(at, strides)]), length
 
 
 def _range_difference(a: range, b: range) -> list[range]:

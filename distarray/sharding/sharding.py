@@ -162,6 +162,10 @@ class Sharding:
         """Return the slices that cut a tile out of the whole array."""
         return tuple(slice(b[t], b[t + 1]) for b, t in zip(self.boundaries(shape), tile, strict=True))
 
+    def tile_of(self, array: Any, tile: Sequence[int]) -> Any:
+        """Return what the whole array has of a tile: a view, also of an array without axes."""
+        return array[(*self.tile_slices(array.shape, tile), ...)]
+
     def shard_shape(self, shape: Sequence[int], tile: Sequence[int] | None = None) -> tuple[int, ...]:
         """Return the shape of a tile; of the largest one, which is what types print, if `tile` is None."""
         if tile is None:

@@ -6,14 +6,29 @@ is cut. Since cuts nest, the same integers are right for sizes that do not divid
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
 
 from distarray.planner.redistribution.places import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DynSlice:
+class Collective:
+    """A Collective is a step, by its name and with what it is told."""
+
+    op: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the step as plain data, without what is not said."""
+        made = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in made.items() if v is not None}
+        return {"op": self.op, **plain}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DynSlice(Collective):
     """Every device keeps one of `n` slices of its tile along `dim`: ``index[d]``. Costs nothing."""
 
     dim: int
@@ -22,13 +37,9 @@ class DynSlice:
 
     op = "dynslice"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        return {"op": self.op, "dim": self.dim, "n": self.n, "index": self.index.tolist()}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AllGather:
+class AllGather(Collective):
     """The devices of each group, which hold `n` adjacent tiles along `dim` in this order, all get their union."""
 
     dim: int
@@ -37,13 +48,9 @@ class AllGather:
 
     op = "allgather"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        return {"op": self.op, "dim": self.dim, "n": self.n, "groups": self.groups.tolist()}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AllToAll:
+class AllToAll(Collective):
     """A group gathers `n` adjacent tiles along `src_dim`, and each member keeps one slice of `dst_dim`.
 
     Member ``m`` of a group keeps slice ``m``, or ``index[d]`` if given: a permutation inside each group.
@@ -57,30 +64,18 @@ class AllToAll:
 
     op = "alltoall"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        made = {"op": self.op, "src_dim": self.src_dim, "dst_dim": self.dst_dim, "n": self.n}
-        made["groups"] = self.groups.tolist()
-        if self.index is not None:
-            made["index"] = self.index.tolist()
-        return made
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AllPermute:
+class AllPermute(Collective):
     """Device ``d`` gets the tile that device ``perm[d]`` has, for every device."""
 
     perm: IntArray
 
     op = "allpermute"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        return {"op": self.op, "perm": self.perm.tolist()}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Exchange:
+class Exchange(Collective):
     """Every device gets any tile, from whoever holds pieces of it.
 
     Parameters
@@ -115,7 +110,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReduceScatter:
+class ReduceScatter(Collective):
     """The devices of each group hold addends of one tile; each gets the sum of one of `n` slices along `dim`."""
 
     dim: int
@@ -124,23 +119,15 @@ class ReduceScatter:
 
     op = "reduce_scatter"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        return {"op": self.op, "dim": self.dim, "n": self.n, "groups": self.groups.tolist()}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AllReduce:
+class AllReduce(Collective):
     """The devices of each group hold addends of one tile, and all get the sum."""
 
     n: int
     groups: IntArray
 
     op = "all_reduce"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        return {"op": self.op, "n": self.n, "groups": self.groups.tolist()}
 
 
 Step: TypeAlias = DynSlice | AllGather | AllToAll | AllPermute | Exchange | ReduceScatter | AllReduce
