@@ -150,10 +150,10 @@ def normalize_axes(axis: Any, ndim: int, name: str = "axis") -> Axes:
 _LOOSE_AXES = frozenset({list, bool, np.bool})
 
 
-def refuse_loose_axis(axis: Any, name: str = "axis") -> None:
+def refuse_loose_axis(axis: Any) -> None:
     """Raise numpy's TypeError for a list of axes and for a truth value, which only some of its functions take."""
     if type(axis) in _LOOSE_AXES:
-        raise TypeError(f"{name}={shown(axis)} must be an integer or a tuple of integers, not {type(axis).__name__}")
+        raise TypeError(f"axis={shown(axis)} must be an integer or a tuple of integers, not {type(axis).__name__}")
 
 
 def parse_shape(shape: Any, name: str = "shape") -> Shape:
@@ -291,7 +291,7 @@ ORDERS = ("C", "F", "A", "K")
 CASTINGS = ("no", "equiv", "safe", "same_kind", "same_value", "unsafe")
 
 
-def memory_order(value: Any, allowed: Collection[str] = ORDERS, name: str = "order") -> str:
+def memory_order(value: Any, allowed: Collection[str] = ORDERS) -> str:
     """Return one of numpy's names of an order of elements in memory, in capitals; None is the first of those allowed.
 
     Raises
@@ -303,7 +303,7 @@ def memory_order(value: Any, allowed: Collection[str] = ORDERS, name: str = "ord
     """
     if value is None:
         return next(iter(allowed))
-    return choice(value.upper() if isinstance(value, str) else value, allowed, name)
+    return choice(value.upper() if isinstance(value, str) else value, allowed, "order")
 
 
 #: Classes of the errors that numpy raises when the value of an argument is wrong.

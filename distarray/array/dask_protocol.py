@@ -80,7 +80,7 @@ class _GraphOfVersion(Mapping[Any, Any]):
 
 
 class Collection:
-    """Dask's collection protocol for `DistArray`."""
+    """A Collection gives `DistArray` Dask's collection protocol."""
 
     __slots__ = ()
 

@@ -52,7 +52,7 @@ def dlpack(
 
 
 def dlpack_device(x: Handle) -> tuple[int, int]:
-    """DLPack's device: (1, 0) is this host's memory, (2, i) a GPU."""
+    """Return DLPack's device: (1, 0) is this host's memory, (2, i) a GPU."""
     if x.device.startswith("cuda"):
         kind, number = _block(x, None).__dlpack_device__()
         return int(kind), int(number)

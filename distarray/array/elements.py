@@ -124,7 +124,7 @@ def _from_block(source: Expr, lens: Affine) -> HostArray:
 
 
 def _filled(source: Expr, row: int) -> tuple[int, int, HostArray]:
-    """As many rows from `row` on as the cap allows, fetched; the source itself is computed and kept."""
+    """Return as many rows from `row` on as the cap allows, fetched; the source itself is computed and kept."""
     n = source.shape[0] if source.shape else 1
     if not source.shape or source.nbytes <= CACHED_NBYTES:
         return 0, n, fetch(source)

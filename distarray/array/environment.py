@@ -129,7 +129,9 @@ def use(team: TeamLike = "current", device: str | None = None) -> Iterator[None]
 
 
 def within(env: Environment) -> AbstractContextManager[None]:
-    """`use` of an environment; arrays that follow the cluster have their company made where new arrays are."""
+    """Let an environment hold, as `use` does; arrays that follow the cluster have their company made where new arrays
+    are.
+    """
     follows = env.team is not None and env.team.generation > 0 and not is_named(_used.get()[0])
     return use("current" if follows else env.team, env.device)
 

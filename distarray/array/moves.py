@@ -26,7 +26,7 @@ from distarray.types import HostArray
 
 
 class Block(NamedTuple):
-    """A block of an array: who holds it, where it lies in the whole, and its elements."""
+    """A Block is a block of an array: who holds it, where it lies in the whole, and its elements."""
 
     member: int
     global_slices: tuple[slice, ...]

@@ -207,7 +207,8 @@ def _warn_of_lost_imaginary_part() -> None:
 
 
 def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc: str) -> AnyHandle:
-    """``x = function(x, other)`` in place; returns `x` itself, or a new array where numpy has a scalar, not an array.
+    """Compute ``x = function(x, other)`` in place; returns `x` itself, or a new array where numpy has a scalar, not an
+    array.
 
     Parameters
     ----------
@@ -276,7 +277,7 @@ def _dummy(x: Any) -> HostArray:
 
 
 class At(Generic[AnyHandle]):
-    """``x.at``: updates that return a new array and leave `x` alone."""
+    """An At is ``x.at``: its updates return a new array and leave `x` alone."""
 
     __slots__ = ("_array",)
 
@@ -288,7 +289,7 @@ class At(Generic[AnyHandle]):
 
 
 def at(x: AnyHandle, /) -> At[AnyHandle]:
-    """``dx.at(x)[index].set(value)``: the same as ``x.at[index].set(value)``."""
+    """Return what ``x.at`` gives: ``dx.at(x)[index].set(value)`` is ``x.at[index].set(value)``."""
     return At(x)
 
 
@@ -343,7 +344,8 @@ class Updates(Generic[AnyHandle]):
 
 
 def update_at(x: Handle, ufunc: str, index: Index, *value: Any) -> None:
-    """``np.<ufunc>.at(x, index, value)``: in place, each repetition of an index counts, and results cast to anything.
+    """Compute ``np.<ufunc>.at(x, index, value)`` in place: each repetition of an index counts, and results cast to
+    anything.
 
     Raises
     ------

@@ -200,7 +200,7 @@ def _on_grid(
     dtype: DTypeLike,
     infer: bool,
 ) -> Any:
-    """`map_blocks` on the tiles of the largest operand."""
+    """Return `map_blocks` on the tiles of the largest operand."""
     ndim = len(axes.shape)
     of_operands = [range(ndim - n.ndim, ndim) for n in nodes]
     grid = grid_over(nodes, of_operands, axes.shape).uncut(axes.dropped)
@@ -393,7 +393,7 @@ def _adjusted(
     dtype: DType,
     operands: Operands,
 ) -> Any:
-    """`blockwise` on the tiles of the largest operand, with blocks of other extents."""
+    """Return `blockwise` on the tiles of the largest operand, with blocks of other extents."""
     order = list(named.extents)
     number = {index: k for k, index in enumerate(order)}
     axes = [[number[i] for i in term] for term in named.terms]

@@ -225,7 +225,7 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
 def array(
     obj: Any, dtype: DTypeLike = None, *, copy: bool | None = True, ndmin: int = 0, order: Any = "K", **where: Any
 ) -> DistArray:
-    """numpy's ``array``: a new array of `obj`, with at least `ndmin` axes."""
+    """Return a new array of `obj`, with at least `ndmin` axes, as numpy's ``array`` does."""
     ndmin = integer(ndmin, "ndmin")
     made = asarray(obj, dtype, order=order, copy=copy, **where)
     if made.ndim < ndmin:

@@ -219,7 +219,7 @@ class _CoreAxes(NamedTuple):
         return cls(tuple(found), tuple(given[len(ins) :]), bool(keepdims))
 
     def placed(self, node: Expr, k: int) -> Expr:
-        """Result number `k` with its core dimensions, which are last, where they are asked for."""
+        """Return result number `k` with its core dimensions, which are last, where they are asked for."""
         own = self.results[k]
         if self.keepdims:
             node = bind_reshape(node, (*node.shape, *(1,) * len(own)))

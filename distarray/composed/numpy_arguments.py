@@ -52,7 +52,7 @@ class _Place(NamedTuple):
 
 
 def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """``function(*args, **kwargs)`` of numpy, by `ours`.
+    """Return ``function(*args, **kwargs)`` of numpy, computed by `ours`.
 
     Raises
     ------

@@ -78,7 +78,7 @@ def unique(
     equal_nan: bool = True,
     sorted: bool = True,
 ) -> Any:  # as numpy: an array, or a tuple of arrays
-    """numpy's ``unique``: the distinct elements in order, and what else is asked for.
+    """Return the distinct elements in order, and what else is asked for, as numpy's ``unique`` does.
 
     With an `axis` its slices are compared: as many sorts as a slice has elements.
     """

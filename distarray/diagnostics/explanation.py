@@ -40,7 +40,8 @@ def is_off(predicted: float, measured: float | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """One stage: operations that become one task per tile. Bytes are summed over members, but for `peak_bytes`.
+    """A StageReport is one stage: operations that become one task per tile. Bytes are summed over members, but for
+    `peak_bytes`.
 
     Parameters
     ----------

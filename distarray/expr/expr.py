@@ -113,7 +113,8 @@ class BlockName:
 
 @dataclass(slots=True, eq=False)
 class Stored:
-    """The memo of an evaluated node: its blocks in row-major tile order, and then copies of them (`sharding.dealing`).
+    """A Stored is the memo of an evaluated node: its blocks in row-major tile order, and then copies of them
+    (`sharding.dealing`).
 
     Parameters
     ----------
@@ -417,14 +418,7 @@ class Expr:
         return f"Expr({self.op.name}, {self.shape}, {self.dtype})"
 
 
-def source(
-    block: Any,
-    env: Environment,
-    sharding: Sharding | None = None,
-    *,
-    on_client: bool = True,
-    pin: Sharding | None = None,
-) -> Expr:
+def source(block: Any, env: Environment, *, on_client: bool = True, pin: Sharding | None = None) -> Expr:
     """Return a node of one array that exists in this process.
 
     Parameters
@@ -433,16 +427,13 @@ def source(
         The array; not copied.
     env
         Where it counts as living.
-    sharding
-        Its type; whole by default.
     on_client
         See `Stored.on_client`.
     pin
         The sharding that the user asked for.
     """
     node = Expr(SOURCE, (), tuple(block.shape), block.dtype, env, pin=pin)
-    mesh = env.mesh
-    node.memo = Stored(sharding or Sharding.whole(mesh, len(block.shape)), (block,), on_client=on_client)
+    node.memo = Stored(Sharding.whole(env.mesh, len(block.shape)), (block,), on_client=on_client)
     return node
 
 

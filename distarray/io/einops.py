@@ -16,9 +16,10 @@ from einops._backends import AbstractBackend  # where its documentation of custo
 from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
 from distarray.composed.creation import arange
-from distarray.composed.numpy_signatures import concat, stack, tile
+from distarray.composed.numpy_signatures import concat, stack
 from distarray.composed.views import broadcast_to, expand_dims
 from distarray.ops.einsums import einsum
+from distarray.ops.repetition import tile
 from distarray.types import HostArray, Shape
 
 

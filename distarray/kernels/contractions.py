@@ -244,7 +244,7 @@ class _BoxWalk:
         return [((*lead, slice(i, min(i + e, n))), min(i + e, n) - i) for i in range(0, n, e)]
 
     def _run_length(self) -> int:
-        """Extent of the last aggregated loop that is walked, and for which operands are turned, at once."""
+        """Return the extent of the last aggregated loop that is walked, and for which operands are turned, at once."""
         step, n = self.extents[self.axis], self.space.extents[self.axis]
         others = [
             prod(min(e, k) for a, (e, k) in enumerate(zip(self.extents, x.shape, strict=True)) if a != self.axis)
@@ -382,7 +382,7 @@ def _on_device(
     space: _LoopNest,
     dtype: DType,
 ) -> Block:
-    """Box by box too, by programs: their backends know the functions of their library, and how to fuse them."""
+    """Run box by box too, by programs: their backends know the functions of their library, and how to fuse them."""
     monoid, xp = MONOIDS[agg], backend.xp
     out = backend.empty(space.kept_shape, monoid.state(dtype) if space.reduced else dtype)
     if 0 in space.extents:

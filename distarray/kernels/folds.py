@@ -26,7 +26,7 @@ State = tuple[Block, ...]
 
 
 class Fold(Protocol):
-    """One row of the table."""
+    """A Fold is one row of the table."""
 
     def partial(self, xp: Any, *blocks: Block, params: Params) -> Any:
         """Return what one tile gives."""

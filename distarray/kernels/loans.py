@@ -38,7 +38,7 @@ class _Loan:
 
 
 class _Sight:
-    """The base of a lent array. An object with an ``__array_interface__`` becomes the base of all views."""
+    """A _Sight is the base of a lent array: an object with an ``__array_interface__`` becomes the base of all views."""
 
     __slots__ = ("__array_interface__", "loan")
 

@@ -124,7 +124,9 @@ _SHORT = 32
 
 
 def _reduce(ufunc: np.ufunc, block: Array, axes: Axes, dtype: DType) -> Array:
-    """``ufunc.reduce`` of a contiguous block with axes kept, with long inner loops where the last axis is short."""
+    """Return ``ufunc.reduce`` of a contiguous block with axes kept, with long inner loops where the last axis is
+    short.
+    """
     last = block.shape[-1] if block.ndim else 1
     if block.dtype != dtype or last >= _SHORT or block.size < 16 * _SHORT:
         return np.asarray(ufunc.reduce(block, axis=axes, dtype=loop_dtype(dtype), keepdims=True))
@@ -151,7 +153,7 @@ def _kept(total: Any, ndim: int) -> Array:
 
 @dataclass(frozen=True)
 class _SingleArray(Monoid):
-    """One array, folded by a ufunc: sums, products, logical and bitwise kinds."""
+    """A _SingleArray is one array, folded by a ufunc: sums, products, logical and bitwise kinds."""
 
     function: str = ""
     ufunc: np.ufunc = np.add
@@ -247,7 +249,7 @@ class _UfuncFold(_SingleArray):
 
 @dataclass(frozen=True)
 class _Extremum(Monoid):
-    """The largest or smallest element; nan, NaT if there is one. Of zeros, +0 is the larger one.
+    """An _Extremum is the largest or smallest element; nan, NaT if there is one. Of zeros, +0 is the larger one.
 
     numpy leaves open which of two zeros it takes, and then the cut of an array would show in the sign of the result.
     With `passes_nan` a nan counts only among nans, as in ``fmax``.
@@ -434,7 +436,9 @@ class _Moments(Monoid):
     def finish(
         self, partial: Partial, dtype: DType | None = None, *, of: str = "var", correction: float = 0.0, **params: Any
     ) -> Any:
-        """``of="mean"``, ``"var"`` or ``"std"``; the divisor of the last two is ``count - correction``, at least 0."""
+        """Return ``of="mean"``, ``"var"`` or ``"std"``; the divisor of the last two is ``count - correction``, at least
+        0.
+        """
         n, mean, m2 = partial
         xp = namespace(mean)
         if of == "mean":

@@ -196,7 +196,7 @@ class Program:
         current: list[str],
         within: Within | None,
     ) -> Outcome:
-        """One slice covers the box: numpy's calls one after the other."""
+        """Run the one slice that covers the box: numpy's calls one after the other."""
         calls, needs_contiguous = self._whole(tuple([x.dtype for x in inputs]))
         registers: list[Any] = [*inputs, *([None] * len(calls)), *scalars]
         if needs_contiguous:
@@ -534,7 +534,7 @@ class _SlicedRun:
             yield slice(whole, n), (n - whole,)
 
     def _order(self) -> tuple[int, ...]:
-        """Loops over slices from outermost to innermost.
+        """Return the loops over slices from outermost to innermost.
 
         Kept axes are outermost if all reductions keep the same ones, so that one accumulator is in cache at a time.
         Reduced axes are walked in ascending order in any case: the order is part of the meaning of a sum.

@@ -51,7 +51,9 @@ class Call(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One call per slice. Arity is spelled out because the loop over the steps is the overhead of a program."""
+    """A Step is one call per slice. Arity is spelled out because the loop over the steps is the overhead of a
+    program.
+    """
 
     name: str
     call: Callable[..., Any]
@@ -204,7 +206,7 @@ class Scheduler:
         return True
 
     def _contiguous(self, register: int) -> int:
-        """Entry of a contiguous array with the values of a register."""
+        """Return the entry of a contiguous array with the values of a register."""
         if register in self.copies:
             return self.copies[register]
         home = self.home[register]
@@ -221,7 +223,7 @@ class Scheduler:
         return entry
 
     def _scratch(self, call: Call, dying: set[int]) -> int:
-        """Entry in scratch for a result: in place of an operand that dies, if it can be."""
+        """Return an entry in scratch for a result: in place of an operand that dies, if it can be."""
         if call.function.has_inplace:
             for x in dying - {call.register}:
                 entry = self.home[x]

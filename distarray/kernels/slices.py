@@ -86,7 +86,7 @@ def is_across(x: Array) -> bool:
 
 
 def copy_across(x: Array, out: Array) -> None:
-    """``out[...] = x`` for an `x` whose elements lie in another order: part by part, read in their own order.
+    """Copy ``out[...] = x`` for an `x` whose elements lie in another order: part by part, read in their own order.
 
     Copied at once, every element of a row of `out` would come from another page of memory.
     """

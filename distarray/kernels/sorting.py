@@ -339,7 +339,7 @@ def _top_tiles(xp: Namespace, x: Block, params: Params) -> Any:
 
 
 def _candidates(x: np.ndarray[Any, Any], k: int, descending: bool) -> np.ndarray[Any, Any]:
-    """Positions, ascending, of the `k` elements that a stable sort puts first: no full sort."""
+    """Return the positions, ascending, of the `k` elements that a stable sort puts first: no full sort."""
     n = x.shape[0]
     none = np.zeros(n, bool)
     nan = _is_nan(np, x)

@@ -24,7 +24,7 @@ Array: TypeAlias = Any  # of any backend
 
 
 class Part(NamedTuple):
-    """A box of an operand inside one argument.
+    """A Part is a box of an operand inside one argument.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 
 class Read(NamedTuple):
-    """An operand's region: one part, or several and where each goes."""
+    """A Read is an operand's region: one part, or several and where each goes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

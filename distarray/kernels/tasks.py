@@ -50,7 +50,9 @@ class Unfinished:
 
 
 def _resumed(blocks: Sequence[Array]) -> Unfinished:
-    """Blocks that come from disk, or from another worker, may be read-only."""
+    """Return blocks to be written, which are copied where they may be read-only, since they come from disk or another
+    worker.
+    """
     return Unfinished([b.copy() if isinstance(b, np.ndarray) and not b.flags.writeable else b for b in blocks])
 
 
@@ -58,7 +60,7 @@ Run = TypeVar("Run", bound=Callable[..., Any])
 
 
 def _explained(run: Run) -> Run:
-    """Errors of a stage's task name the operations and the user's lines; their class stays.
+    """Let errors of a stage's task name the operations and the user's lines; their class stays.
 
     A worker whose memory is full makes room first: a kernel makes about as much as it reads. Kernels run on the device
     of the tile.

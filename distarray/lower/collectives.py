@@ -188,7 +188,7 @@ class _Mover:
         is_last: bool,
         before: Mapping[int, Sequence[Any]],
     ) -> None:
-        """The tiles that a member makes in one turn: what they need of one block elsewhere travels together."""
+        """Return the tiles that a member makes in one turn: what they need of one block elsewhere travels together."""
         filled = [u for u in units if all(u.box)]
         region = self._region(movement, [u.box for u in filled])
         reads = [self._reads(movement, u.assembly, region or u.box, member) for u in filled]

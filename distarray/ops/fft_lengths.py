@@ -112,7 +112,7 @@ def _whole_spectrum(x: Expr, n: int) -> Expr:
 
 
 def _long(name: str, x: Expr, norm: str, places: int) -> Expr:
-    """``fft`` or ``ifft`` of cut rows."""
+    """Return ``fft`` or ``ifft`` of cut rows."""
     factors = _factors(x.shape[-1])
     return _four_step(name, x, norm, factors) if min(factors) >= places else _bluestein(name, x, norm)
 

@@ -315,7 +315,7 @@ def confined(indices: Array, n: int, mode: str) -> Array:
     return remainder(indices, n) if mode == "wrap" else clip(indices, 0, n - 1)
 
 
-def take_along_axis(x: Array, indices: Array, /, *, axis: int | None = -1) -> Array:
+def take_along_axis(x: Array, indices: Array, /, axis: int | None = -1) -> Array:
     """Return for each position of the other axes the elements of `x` along `axis` that `indices` name there.
 
     The other axes broadcast. Without an axis both are flattened.

@@ -174,12 +174,12 @@ def diagflat(v: Array, k: int = 0) -> Array:
     return diag(ravel(v), k)
 
 
-def tril(x: Array, /, *, k: int = 0) -> Array:
+def tril(x: Array, /, k: int = 0) -> Array:
     """Return `x` with zeros above the `k`-th diagonal of its last two axes."""
     return _triangle("tril", x, k)
 
 
-def triu(x: Array, /, *, k: int = 0) -> Array:
+def triu(x: Array, /, k: int = 0) -> Array:
     """Return `x` with zeros below the `k`-th diagonal of its last two axes."""
     return _triangle("triu", x, k)
 

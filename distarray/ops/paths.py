@@ -25,7 +25,9 @@ Layout: TypeAlias = tuple[int, ...] | None
 
 
 class PathStep(NamedTuple):
-    """One product of an order: the factors by number (operands first, then results), and the labels of all."""
+    """A PathStep is one product of an order: the factors by number (operands first, then results), and the labels of
+    all.
+    """
 
     factors: tuple[int, ...]
     terms: tuple[Labels, ...]

@@ -84,7 +84,7 @@ def together(programs: Sequence[Program]) -> Generator[Ask, tuple[HostArray, ...
 
 
 def _even_cut(node: Expr, ndim: int) -> Sharding | None:
-    """Axis 0 of `ndim` cut evenly over all places of a node's team; None if that is one tile."""
+    """Return axis 0 of `ndim` cut evenly over all places of a node's team; None if that is one tile."""
     assert node.env.team is not None
     mesh = node.env.team.mesh
     cut = Sharding(mesh, (tuple(reversed(mesh.names)), *[()] * (ndim - 1)))

@@ -129,7 +129,7 @@ def _neighbours(n: int, q: Indices, method: str) -> _Neighbours:
 
 
 def _interpolated(a: HostArray, b: HostArray, weight: Any) -> HostArray:
-    """Between `a` and `b`; from the nearer one, so that the ends are met exactly."""
+    """Return what lies between `a` and `b`; from the nearer one, so that the ends are met exactly."""
     distance = np.subtract(b, a)
     found = np.asarray(a + distance * weight)
     nearer = np.asarray(b - distance * (1 - weight))

@@ -220,56 +220,31 @@ def mean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, 
 
 
 def var(
-    x: Array,
-    /,
-    axis: AxesLike = None,
-    *,
-    correction: float | None = None,
-    keepdims: bool = False,
-    dtype: DTypeLike | None = None,
-    ddof: float | None = None,
+    x: Array, /, axis: AxesLike = None, *, ddof: float = 0.0, keepdims: bool = False, dtype: DTypeLike | None = None
 ) -> Array:
-    """Return the variance over `axis`: squared distances from the mean over ``count - correction`` (numpy's `ddof`)."""
-    return _moments(VAR, x, axis, correction, ddof, keepdims, dtype)
+    """Return the variance over `axis`: squared distances from the mean over ``count - ddof``."""
+    return _moments(VAR, x, axis, ddof, keepdims, dtype)
 
 
 def std(
-    x: Array,
-    /,
-    axis: AxesLike = None,
-    *,
-    correction: float | None = None,
-    keepdims: bool = False,
-    dtype: DTypeLike | None = None,
-    ddof: float | None = None,
+    x: Array, /, axis: AxesLike = None, *, ddof: float = 0.0, keepdims: bool = False, dtype: DTypeLike | None = None
 ) -> Array:
     """Return the standard deviation over `axis`: the root of `var`."""
-    return _moments(STD, x, axis, correction, ddof, keepdims, dtype)
+    return _moments(STD, x, axis, ddof, keepdims, dtype)
 
 
-def _moments(
-    op: Op,
-    x: Array,
-    axis: AxesLike,
-    correction: float | None,
-    ddof: float | None,
-    keepdims: bool,
-    dtype: DTypeLike | None,
-) -> Array:
-    if correction is not None and ddof is not None:
-        raise ValueError("ddof and correction can't be provided simultaneously.")
-    less = correction if correction is not None else ddof if ddof is not None else 0.0
-    if less >= _count(x, axis, op.name):
+def _moments(op: Op, x: Array, axis: AxesLike, ddof: float, keepdims: bool, dtype: DTypeLike | None) -> Array:
+    if ddof >= _count(x, axis, op.name):
         warnings.warn("Degrees of freedom <= 0 for slice.", RuntimeWarning, stacklevel=3)
     wanted = as_dtype(dtype) if dtype is not None else one_array(op.name, x)[0].dtype
     if wanted.kind == "c":
         # var(x) = var(real x) + var(imag x): moments are of real numbers
         x = _astype(x, wanted, copy=False)
-        parts = [_reduce(VAR, part(x), axis, keepdims, None, float(less)) for part in (real, imag)]
+        parts = [_reduce(VAR, part(x), axis, keepdims, None, float(ddof)) for part in (real, imag)]
         total = add(*parts) if op is VAR else sqrt(add(*parts))
         # numpy: a complex dtype is that of the result too, if asked for
         return total if dtype is None else _astype(total, dtype)
-    return _reduce(op, x, axis, keepdims, dtype, float(less))
+    return _reduce(op, x, axis, keepdims, dtype, float(ddof))
 
 
 # -------------------------------------------------------------------------------------------------- cumulative

@@ -176,7 +176,9 @@ def _lengths(bounds: Bounds) -> Positions:
 
 
 def _samples(low: Positions, high: Positions, n: int) -> list[Positions]:
-    """For each tile the positions to look at: regular ones of its open intervals, all of them where these are few."""
+    """Return for each tile the positions to look at: regular ones of its open intervals, all of them where these are
+    few.
+    """
     intervals = [np.unique(np.stack([a, b])[:, a < b], axis=1).T for a, b in zip(low, high)]
     widths = np.concatenate([i[:, 1] - i[:, 0] for i in intervals])
     n_tiles, n_ranks = low.shape
@@ -253,7 +255,9 @@ def _stable_order(values: HostArray, descending: bool) -> Positions:
 
 
 def _count_leading(n: int, m: int, holds: Callable[[Positions], NDArray[np.bool_]]) -> Positions:
-    """For each of `m` predicates on ``0 .. n - 1`` that hold up to some number and then no more: how often it holds."""
+    """Return for each of `m` predicates on ``0 .. n - 1`` that hold up to some number and then no more how often it
+    holds.
+    """
     low, high = np.zeros(m, np.int64), np.full(m, n, np.int64)
     while (low < high).any():
         middle = (low + high) // 2

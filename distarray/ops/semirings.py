@@ -44,7 +44,9 @@ def absdiff(x: Array, y: Array) -> Array:
 
 
 def sqdiff(x: Array, y: Array) -> Array:
-    """``(x - y) ** 2``, as it stands: with ``|x|^2 - 2xy + |y|^2`` small distances of long vectors would be noise."""
+    """Return ``(x - y) ** 2``, as it stands: with ``|x|^2 - 2xy + |y|^2`` small distances of long vectors would be
+    noise.
+    """
     return elementwise.square(elementwise.subtract(x, y))
 
 
@@ -286,7 +288,7 @@ def summand_dtype(agg: str, wanted: DType | None) -> DType | None:
 
 
 def check_elements(agg: str, reduced: Sequence[int]) -> None:
-    """numpy's error for aggregating loops of these extents by what has no identity.
+    """Raise numpy's error for aggregating loops of these extents by what has no identity.
 
     Raises
     ------

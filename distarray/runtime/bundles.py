@@ -79,12 +79,12 @@ class BundledTile:
 
     @property
     def key(self) -> Key:
-        """The key of the task that takes the block out of its bundle."""
+        """Return the key of the task that takes the block out of its bundle."""
         return tile_key(self.bundle.key, self.number)
 
     @property
     def status(self) -> str:
-        """What is known of the bundle."""
+        """Return what is known of the bundle."""
         status: str = self.bundle.status
         return status
 
@@ -130,7 +130,7 @@ class BundledBlocks(Sequence[Any]):
 
     @property
     def held(self) -> list[Any]:
-        """The Futures of bundles, and what stands for blocks that are in none."""
+        """Return the Futures of bundles, and what stands for blocks that are in none."""
         return [one for held in self._at.values() for one in (held if type(held) is tuple else (held,))]
 
     def __reduce__(self) -> tuple[Any, ...]:

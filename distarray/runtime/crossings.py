@@ -132,7 +132,7 @@ def foreseen(targets: Iterable[Expr], *, is_checked: bool = False) -> Foreseen:
 
 
 def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) -> None:
-    """See how pending nodes will lie."""
+    """Note how pending nodes will lie."""
     for node in sources:
         if id(node) in known.stand_ins and id(node) not in known.lying:
             memo = known.stand_ins[id(node)].memo
@@ -157,7 +157,7 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
 
 
 def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = True) -> None:
-    """See data come to members, and if they are sent from this process copies of them to others."""
+    """Note that data come to members, and if they are sent from this process copies of them to others."""
     assert node.env.team is not None
     members, standing = node.env.team.members, standing_of(node.env)
     for number, ((rank, _), n) in enumerate(zip(dealt(cut).places, n_elements(cut, node.shape), strict=True)):
@@ -169,7 +169,7 @@ def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = T
 
 
 def _see_results(lowered: Lowered, graph: Graph, env: Environment, known: Foreseen) -> None:
-    """See the results of a plan come to members."""
+    """Note that the results of a plan come to members."""
     assert env.team is not None
     for key, nbytes in kept_nbytes(lowered.outputs, graph).items():
         if key in lowered.members:  # else it is there already
@@ -177,7 +177,7 @@ def _see_results(lowered: Lowered, graph: Graph, env: Environment, known: Forese
 
 
 def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is_checked: bool) -> None:
-    """See how a crossing will lie."""
+    """Note how a crossing will lie."""
     env = node.env
     known.before[id(node)] = Counter(known.coming)
     known.stand_ins[id(node)] = there = Expr(SOURCE, (), node.shape, node.dtype, env, pin=node.pin)

@@ -155,7 +155,7 @@ class _WorkerMeter:
         self.count.most = max(self.count.most, state.nbytes + state.transfer_incoming_bytes + self._beside)
 
     def teardown(self, worker: Any) -> None:
-        """Called where the worker ends before the measurement."""
+        """Do nothing: called where the worker ends before the measurement."""
 
     def _arrived(self, entry: Mapping[str, Any]) -> None:
         for key, nbytes in entry["keys"].items():

@@ -217,7 +217,7 @@ def _carried(block: Block, target: Target, backend: Backend, member: int) -> Blo
 
 
 def _changed(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: Target) -> list[Any]:
-    """On a team of a cluster: each member brings its blocks to another device."""
+    """Return blocks that each member of a team of a cluster brings to another device."""
     memo = node.memo
     assert memo is not None
     run = f"{_process}-{next(_runs)}"

@@ -263,7 +263,7 @@ def _merge(boxes: list[Box], ndim: int, *, strided: bool) -> list[Box]:
 
 
 def _merge_ranges(ranges: list[range], *, strided: bool) -> list[range]:
-    """Fewer ranges with the same elements, sorted by start; exact, not minimal where strides interleave."""
+    """Return fewer ranges with the same elements, sorted by start; exact, not minimal where strides interleave."""
     ranges.sort(key=_start)
     out = [ranges[0]]
     for r in ranges[1:]:

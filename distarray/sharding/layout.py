@@ -66,7 +66,7 @@ def parse_layout(layout: LayoutLike, ndim: int) -> Layout:
 
 
 def layout_name(layout: Layout) -> str | Layout:
-    """ "C" or "F" where one fits (rank 0 and 1: "C"), else the permutation.
+    """Return "C" or "F" where one fits (rank 0 and 1: "C"), else the permutation.
 
     >>> layout_name((0, 1)), layout_name((1, 0)), layout_name((1, 0, 2)), layout_name((0,))
     ('C', 'F', (1, 0, 2), 'C')

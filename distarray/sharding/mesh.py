@@ -146,11 +146,11 @@ class Mesh:
         return name in self._index
 
     def axis_size(self, name: str) -> int:
-        """Size of the axis called `name`."""
+        """Return the size of the axis called `name`."""
         return self.sizes[self.axis_position(name)]
 
     def axis_position(self, name: str) -> int:
-        """Position of the axis called `name` among the axes.
+        """Return the position of the axis called `name` among the axes.
 
         Raises
         ------
@@ -178,7 +178,8 @@ class Mesh:
         return sum(c * stride for c, stride in zip(coordinates, self.strides, strict=True))
 
     def member(self, place: int, team_size: int | None = None) -> int:
-        """Rank of the team member that a place belongs to: its owner, or its index over the axes that are not waves.
+        """Return the rank of the team member that a place belongs to: its owner, or its index over the axes that are
+        not waves.
 
         Parameters
         ----------
@@ -196,7 +197,7 @@ class Mesh:
         return rank
 
     def with_waves(self, *sizes: int) -> Mesh:
-        """This mesh with further wave axes of these sizes, appended as the fastest axes.
+        """Return this mesh with further wave axes of these sizes, appended as the fastest axes.
 
         >>> Mesh(("x",), (4,)).with_waves(3, 2)
         Mesh(x=4, %1=3, %2=2)

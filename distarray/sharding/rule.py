@@ -150,7 +150,7 @@ class ShardingRule:
     def resolve(
         self, operand_shapes: Sequence[Sequence[int]], result_shapes: Sequence[Sequence[int]] | None = None
     ) -> ShardingRule:
-        """This rule for operands of these shapes, with ``...`` replaced by loops ``_0``, ``_1``, ...
+        """Return this rule for operands of these shapes, with ``...`` replaced by loops ``_0``, ``_1``, ...
 
         Where an operand's leading axis has extent 1 and the loop has not, the operand gets ``1`` there: it broadcasts,
         and is never cut. A rule without ``...`` is returned as it is.
@@ -197,7 +197,7 @@ class ShardingRule:
     def bind(
         self, operand_shapes: Sequence[Sequence[int]], result_shapes: Sequence[Sequence[int]] | None = None
     ) -> dict[str, int]:
-        """Extent of every loop for arrays of these shapes; the loops are those of `resolve`.
+        """Return the extent of every loop for arrays of these shapes; the loops are those of `resolve`.
 
         Parameters
         ----------

@@ -220,7 +220,7 @@ class Sharding:
         return _index_of(place, self._addend_digits)
 
     def member(self, tile: Sequence[int], team_size: int | None = None, addend: int = 0) -> int:
-        """Rank of the team member at the primary place of a tile. Cost: about a microsecond.
+        """Return the rank of the team member at the primary place of a tile. Cost: about a microsecond.
 
         Wave axes vary within a member; see `Mesh.member` for `team_size`.
         """
@@ -262,7 +262,7 @@ class Sharding:
 
     @property
     def monoids(self) -> Mapping[str, str]:
-        """Monoid of each unreduced mesh axis."""
+        """Return the monoid of each unreduced mesh axis."""
         return MappingProxyType(dict(self.unreduced))
 
     def __eq__(self, other: object) -> bool:

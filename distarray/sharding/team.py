@@ -233,7 +233,8 @@ class Team:
 
 
 class _ArrivedTeam(Team):
-    """A team of a cluster that came in a pickle: who its client is is asked when that is needed, and not before.
+    """An _ArrivedTeam is a team of a cluster that came in a pickle: who its client is is asked when that is needed, and
+    not before.
 
     Processes that only pass it on need have none.
     """

@@ -367,7 +367,7 @@ class _Builder:
         )
 
     def _reshape(self, node: AnnotatedNode) -> str | None:
-        """Reshapes are the array that they read; axes that have no common factors must be whole."""
+        """Let a reshape be the array that it reads; axes that have no common factors must be whole."""
         source, target = node.inputs[0], node.outputs[0]
         if target not in self.broken:
             self.arrays[target] = self._array(source)

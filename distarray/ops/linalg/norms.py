@@ -136,7 +136,7 @@ def _matrix_norm(node: Expr, ord: float | str | None, keepdims: bool) -> Expr:
 
 
 def norm(x: Array, ord: float | str | None = None, axis: AxesLike = None, keepdims: bool = False) -> Array:
-    """numpy's norm: of vectors along one axis, of matrices along two, of all elements by default."""
+    """Return numpy's norm: of vectors along one axis, of matrices along two, of all elements by default."""
     node, box = one_array("norm", x)
     ord = _order(ord)
     if axis is None:

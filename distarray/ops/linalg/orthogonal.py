@@ -143,7 +143,7 @@ class _Reflector(NamedTuple):
 
 
 def _qr_by_panels(node: Expr, *, with_q: bool) -> tuple[Expr | None, Expr]:
-    """Householder's algorithm by panels: each gives one block reflector."""
+    """Return what Householder's algorithm gives by panels: each gives one block reflector."""
     m, n = node.shape
     panels = deal(node, n)
     left = recut(transposed(node), panels.cut)

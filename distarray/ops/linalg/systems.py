@@ -31,7 +31,7 @@ LU_BACKWARD = declare("lu_backward", "tiles", may_raise=True)
 
 
 class _Factor(NamedTuple):
-    """One panel of ``P @ A = L @ U``; every part lies on the member of the panel.
+    """A _Factor is one panel of ``P @ A = L @ U``; every part lies on the member of the panel.
 
     Parameters
     ----------

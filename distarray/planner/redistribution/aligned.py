@@ -22,7 +22,9 @@ _FOREVER = 1 << 30
 
 @dataclass(slots=True, eq=False)
 class _AxisFactor:
-    """A factor of a dimension: known axes (major first), or `n` parts of axes that are found later."""
+    """An _AxisFactor is a factor of a dimension: known axes (major first), or `n` parts of axes that are found
+    later.
+    """
 
     n: int
     born: int

@@ -187,7 +187,7 @@ class Elements:
         return tile
 
     def least_gathers(self, tile: int) -> float:
-        """The last one makes the target."""
+        """Return what the gather costs that makes the target, the last one; nothing where the tile is that already."""
         return self._last if tile < self._last else 0
 
 
@@ -320,7 +320,9 @@ def by_cost(space: Space, prices: Prices, common: Parts, limit: tuple[float, int
 
 
 class _ByCost:
-    """The queue of `by_cost`: states to be opened, and paths that are complete, by what they cost at least."""
+    """A _ByCost is the queue of `by_cost`: states to be opened, and paths that are complete, by what they cost at
+    least.
+    """
 
     def __init__(self, space: Space, prices: Prices, common: Parts, limit: tuple[float, int]) -> None:
         self.space, self.prices, self.common, self.limit = space, prices, common, limit
@@ -409,7 +411,7 @@ class _ByCost:
 
 
 def _moved(state: _Prefix, i: int, j: int, n: int, rest: tuple[int, tuple[int, ...]]) -> _Prefix:
-    """After an all-to-all that leaves `rest` of dimension `i`."""
+    """Return the parts after an all-to-all that leaves `rest` of dimension `i`."""
     parts, left, pushed = list(state.parts), list(state.left), list(state.pushed)
     parts[i] //= n
     parts[j] *= n
