@@ -17,12 +17,6 @@ import numpy as np
 
 from distarray.types import Axes, DTypeLike, HostArray, Shape
 
-__all__ = [
-    "CASTINGS", "MAX_COUNT", "ORDERS", "callback", "choice", "count", "flag", "host_array", "integer", "integers",
-    "mapping", "memory_order", "naming", "normalize_axes", "normalize_axis", "number", "parse_shape",
-    "refuse_loose_axis", "sequence", "shown",
-]  # fmt: skip
-
 T = TypeVar("T")
 
 #: Types that are refused as sequences, though they can be iterated over: bytes give integers, mappings and sets keys.

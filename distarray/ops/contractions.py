@@ -38,8 +38,6 @@ from distarray.ops.lenses import diagonal_lens, permute_lens
 from distarray.ops.reductions import sum as _sum
 from distarray.types import DTypeLike
 
-__all__ = ["dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "trace", "vdot", "vecdot", "vecmat"]
-
 EINSUM = declare("einsum", "contract")
 
 

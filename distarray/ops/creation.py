@@ -24,11 +24,6 @@ from distarray.ops.families import Array, one_array
 from distarray.sharding.sharding import Sharding
 from distarray.types import DTypeLike, Shape
 
-__all__ = [
-    "ArangeValues", "LinspaceValues", "arange", "constant", "empty", "empty_like", "eye", "fill_value_of", "full",
-    "full_like", "indices", "linspace", "meshgrid", "ones", "ones_like", "tri", "zeros", "zeros_like",
-]  # fmt: skip
-
 EMPTY = declare("empty", "create", repeatable=True)
 #: runtime: `ArangeValues`
 ARANGE = declare("arange", "create", repeatable=True)

@@ -46,8 +46,6 @@ from distarray.sharding.prime import parted
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, DTypeLike, NBytesLike
 
-__all__ = ["einsum", "einsum_order"]
-
 #: A join that is a function of the user's.
 EINSUM_FUNCTION = declare("einsum_function", "contract", may_raise=True)
 

@@ -27,8 +27,6 @@ from distarray.ops.manipulation import flip, swapaxes
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType
 
-__all__ = ["transform"]
-
 #: params: (name of the function, n, norm)
 FFT = declare("fft", "block", rule="... i -> ... j | i: whole, j: whole")
 #: Roots of unity, row * column of n; runtime: the sign of the exponent.

@@ -34,20 +34,6 @@ from distarray.ops.elementwise import astype, where
 from distarray.ops.families import Array, one_array
 from distarray.types import HostArray, Shape
 
-__all__ = [
-    "Casting",
-    "Mode",
-    "along",
-    "fold_rows",
-    "get_item",
-    "is_position",
-    "positions_of",
-    "put_item",
-    "put_mask",
-    "take",
-    "take_along_axis",
-]
-
 #: params: (axes, position of the index axes in the result, number of index axes). operands: (x, an index per axis)
 #: How many elements of each part of a mask are true.
 MASK_COUNTS = declare("mask_counts", "tiles")

@@ -29,19 +29,6 @@ from distarray.ops.lenses import expand_lens, slice_lens
 from distarray.ops.manipulation import at_least, ravel
 from distarray.types import AxesLike, DTypeLike, Shape
 
-__all__ = [
-    "append",
-    "column_stack",
-    "concat",
-    "dstack",
-    "extended",
-    "hstack",
-    "roll",
-    "row_stack",
-    "stack",
-    "vstack",
-]
-
 
 def _put_together(pieces: Iterable[tuple[Affine, Expr | Scalar]], shape: Shape, dtype: DType, env: Environment) -> Expr:
     """Return a new array written piece by piece; the lenses cover it."""

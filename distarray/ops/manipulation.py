@@ -32,26 +32,6 @@ from distarray.ops.lenses import (
 )
 from distarray.types import AxesLike, Shape
 
-__all__ = [
-    "at_least",
-    "broadcast_shapes",
-    "broadcast_to",
-    "diag",
-    "diagflat",
-    "expand_dims",
-    "flip",
-    "moveaxis",
-    "permute_dims",
-    "ravel",
-    "reshape",
-    "resolve_shape",
-    "squeeze",
-    "swapaxes",
-    "tril",
-    "triu",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------- views
 
 

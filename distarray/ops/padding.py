@@ -26,8 +26,6 @@ from distarray.ops.manipulation import broadcast_to
 from distarray.ops.quantiles import median
 from distarray.types import HostArray
 
-__all__ = ["pad"]
-
 #: What is put beside an array, of the elements next to its border.
 _STATISTICS: Mapping[str, Callable[..., Any]] = {
     "maximum": reductions.max,

@@ -16,8 +16,6 @@ from distarray import hooks
 from distarray.arguments import integers, shown
 from distarray.expr.params import Labels
 
-__all__ = ["Factors", "Layout", "Order", "PathStep", "chosen_order", "parse_path", "steps_of"]
-
 #: Positions in the list of what is left, step by step; results go to its end.
 Order: TypeAlias = tuple[tuple[int, ...], ...]
 #: Parts along each axis of an array that lies in tiles; None: it may lie anyhow.

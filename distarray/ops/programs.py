@@ -15,8 +15,6 @@ from distarray.expr.expr import Expr, lying
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
-__all__ = ["Ask", "Program", "row_cut", "run", "together", "vector_cut"]
-
 
 class Ask(NamedTuple):
     """What a program wants computed before it goes on.

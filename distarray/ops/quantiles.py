@@ -53,8 +53,6 @@ from distarray.ops.sorting import argsort, few_rows, rows_of
 from distarray.sharding.sharding import Sharding
 from distarray.types import AxesLike, HostArray
 
-__all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
-
 #: params: (method, whether the quantile is one Python number); operands: the array and the quantiles
 QUANTILE = declare("quantile", "block", rule="... i, q -> ... q | i: whole, q: whole")
 NANQUANTILE = declare("nanquantile", "block", rule="... i, q -> ... q | i: whole, q: whole")

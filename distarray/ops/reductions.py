@@ -42,12 +42,6 @@ from distarray.ops.sliding import SLIDING, over_windows
 from distarray.ops.ufunc_methods import accumulate
 from distarray.types import AxesLike, DType, DTypeLike
 
-__all__ = [
-    "all", "any", "argmax", "argmin", "average", "count_nonzero", "cumprod", "cumsum",
-    "cumulative_prod", "cumulative_sum", "max", "mean", "min", "nanmean",
-    "nansum", "prod", "ptp", "std", "sum", "var",
-]  # fmt: skip
-
 SUM = declare("sum", "reduce", monoid="sum")
 PROD = declare("prod", "reduce", monoid="prod")
 MAX = declare("max", "reduce", monoid="max")

@@ -15,8 +15,6 @@ from distarray.ops.creation import EMPTY
 from distarray.ops.families import Array, one_array
 from distarray.types import Shape
 
-__all__ = ["repeat", "tile"]
-
 
 def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
     """Return each element `repeats` times along `axis`, of the flattened array by default.

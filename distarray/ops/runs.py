@@ -34,8 +34,6 @@ from distarray.sharding import cuts
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
-__all__ = ["Runs", "elements_at", "merged", "picked", "sorted_runs", "sorted_vector", "split"]
-
 #: params: (whether the order is a result too, descending, stable)
 SORT_TILES = declare("sort_tiles", "tiles")
 #: params: (``keys``, ``order`` or ``both``, descending); operands: the runs, then where their elements stood

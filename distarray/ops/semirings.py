@@ -20,21 +20,6 @@ from distarray.ops import elementwise, reductions, special, ufunc_methods
 from distarray.ops.families import Array, of_numpy
 from distarray.types import DType
 
-__all__ = [
-    "AGGREGATIONS",
-    "DISTRIBUTIVE",
-    "JOINS",
-    "Joining",
-    "aggregate",
-    "aggregated_dtype",
-    "check_elements",
-    "loop_dtypes",
-    "parse_agg",
-    "parse_join",
-    "summand_dtype",
-    "traced",
-]
-
 
 def absdiff(x: Array, y: Array) -> Array:
     """Return ``|x - y|``; of unsigned integers too, whose differences wrap."""

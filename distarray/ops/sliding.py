@@ -25,8 +25,6 @@ from distarray.ops import elementwise
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType
 
-__all__ = ["over_windows", "read_windows"]
-
 #: params: (window, axes)
 SLIDING = declare("sliding_window_view", "windows")
 

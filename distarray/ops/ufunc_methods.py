@@ -24,8 +24,6 @@ from distarray.ops.programs import row_cut
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, DTypeLike, HostArray
 
-__all__ = ["ASSOCIATIVE", "accumulate", "reduce", "reduce_in_order", "reduceat", "resolved_dtype"]
-
 #: The rows of associative functions that `reductions` has no function for.
 _REDUCE: dict[str, Op] = {
     name: declare(f"{name}.reduce", "reduce", monoid=name)

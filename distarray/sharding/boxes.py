@@ -13,22 +13,6 @@ from itertools import product
 from math import gcd, prod
 from typing import TypeAlias
 
-__all__ = [
-    "Box",
-    "contains",
-    "difference",
-    "full",
-    "intersect",
-    "intersect_boxes",
-    "normalise",
-    "relative",
-    "runs",
-    "shifted",
-    "size",
-    "tile_box",
-    "union",
-]
-
 Box: TypeAlias = tuple[range, ...]
 
 _EMPTY = range(0)

@@ -13,17 +13,6 @@ from typing import TypeAlias
 
 from distarray.errors import ShardingError
 
-__all__ = [
-    "Layout",
-    "LayoutLike",
-    "c_layout",
-    "drop_axes",
-    "layout_name",
-    "layout_of",
-    "parse_layout",
-    "permute_layout",
-]
-
 Layout: TypeAlias = tuple[int, ...]
 #: What users write: ``"C"``, ``"F"`` or a permutation.
 LayoutLike: TypeAlias = str | Sequence[int]

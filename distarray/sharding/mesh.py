@@ -23,8 +23,6 @@ from distarray.arguments import MAX_COUNT, integer
 from distarray.errors import ShardingError
 from distarray.sharding.cuts import MAX_PARTS, owner
 
-__all__ = ["Mesh", "is_wave"]
-
 _NAME = re.compile(r"%[1-9][0-9]*|[^\W\d]\w*")
 
 

@@ -16,8 +16,6 @@ from distarray.errors import ShardingError
 from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["coarsened", "parted", "prime_factors", "prime_mesh", "realised", "refined", "smaller_mesh"]
-
 
 @lru_cache(maxsize=256)
 def prime_factors(n: int) -> tuple[int, ...]:

@@ -30,8 +30,6 @@ from typing import Any, TypeAlias
 from distarray.errors import ShardingError
 from distarray.sharding.sharding import MONOIDS
 
-__all__ = ["ELLIPSIS", "ShardingRule"]
-
 ELLIPSIS = "..."
 _ONE = "1"
 _LOOP = re.compile(r"[^\W\d]\w*")

@@ -23,8 +23,6 @@ from distarray.sharding import cuts
 from distarray.sharding.layout import Layout, LayoutLike, layout_name, parse_layout, permute_layout
 from distarray.sharding.mesh import Mesh
 
-__all__ = ["MONOIDS", "Sharding"]
-
 #: What partial results may be combined with. The last three carry a state of several arrays: ``moments`` is
 #: (count, mean, M2), ``argmax`` and ``argmin`` are (value, index).
 MONOIDS = ("sum", "prod", "max", "min", "any", "all", "moments", "argmax", "argmin")

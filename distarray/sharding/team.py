@@ -19,8 +19,6 @@ from distarray.arguments import integers, shown
 from distarray.errors import ShardingError
 from distarray.sharding.mesh import Mesh, is_wave
 
-__all__ = ["Team"]
-
 
 def _members(client: Any, size: int | None) -> tuple[Any, tuple[Hashable, ...]]:
     """Return the client to use and the members of a new team; without a layer that runs anything, numbers of this

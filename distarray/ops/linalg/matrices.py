@@ -20,11 +20,6 @@ from distarray.ops.families import Array, one_array
 from distarray.ops.programs import Ask, Program, run
 from distarray.types import Shape
 
-__all__ = [
-    "WHOLE", "EigResult", "EighResult", "QRResult", "SVDResult", "SlogdetResult", "boxed", "complex_dtype",
-    "float_dtype", "matrices", "real_dtype", "several",
-]  # fmt: skip
-
 #: The clause of rules of kernels on whole matrices.
 WHOLE = "i: whole, j: whole"
 

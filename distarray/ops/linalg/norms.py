@@ -45,8 +45,6 @@ from distarray.ops.reductions import min as _min
 from distarray.ops.reductions import sum as _sum
 from distarray.types import AxesLike
 
-__all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
-
 
 def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, ord: float | str = 2) -> Array:
     """Return the `ord`-norm of the elements along `axis`; of all elements by default."""

@@ -19,8 +19,6 @@ from distarray.ops.linalg.matrices import WHOLE, QRResult, boxed, matrices, seve
 from distarray.ops.linalg.panels import Panels, deal, is_cut, is_tall, lies, recut, row_blocks, rows, transposed
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["qr", "tall_qr"]
-
 #: params: (mode,)
 QR = declare("qr", "block", rule=f"... i j -> ... i k, ... k j | {WHOLE}, k: whole")
 QR_R = declare("qr_r", "block", rule=f"... i j -> ... k j | {WHOLE}, k: whole")
