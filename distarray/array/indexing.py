@@ -19,11 +19,11 @@ from distarray.array.pending import runs_at_once
 from distarray.expr.bind import bind_get, bind_put, bind_tiles
 from distarray.expr.expr import BLOCK_NBYTES, Expr
 from distarray.expr.indexing import Advanced, nonzero_indices
-from distarray.ops.indexing import NONZERO, Casting, Mode, get_item, positions_of, put_item, put_mask
+from distarray.ops.indexing import NONZERO, Mode, get_item, positions_of, put_item, put_mask
 from distarray.ops.marks import chosen, counts_of
 from distarray.runtime import observations
 from distarray.sharding.sharding import Sharding
-from distarray.types import HostArray, Shape
+from distarray.types import Casting, HostArray, Shape
 
 
 def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]:

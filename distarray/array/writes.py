@@ -28,8 +28,8 @@ from distarray.expr.lens import Affine, Lens, compose
 from distarray.expr.op import Op
 from distarray.expr.rewrite import CONSTANT
 from distarray.ops import elementwise
-from distarray.ops.indexing import Casting, Mode
-from distarray.types import DType, HostArray, Shape
+from distarray.ops.indexing import Mode
+from distarray.types import Casting, DType, HostArray, Shape
 
 _SCALARS = frozenset({bool, int, float, complex})
 #: Classes of host data that numpy casts otherwise than the arrays that it makes of them.

@@ -20,7 +20,7 @@ from distarray.composed.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import broadcast_shapes as common_shape
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, indexing, lenses, reductions, repetition
-from distarray.ops.indexing import Casting
+from distarray.types import Casting
 
 # ------------------------------------------------------------------------------------------------ questions
 

@@ -29,8 +29,8 @@ from distarray.expr.pushdown import pushed
 from distarray.expr.rewrite import simplify
 from distarray.expr.tiles import Tiling, Windows
 from distarray.sharding.sharding import Sharding
+from distarray.types import DType
 
-DType: TypeAlias = "np.dtype[Any]"  # any dtype that distarray supports
 Box: TypeAlias = Callable[[Expr], Any]  # what boxing returns is the caller's type
 
 _SCALARS = frozenset({bool, int, float, complex})

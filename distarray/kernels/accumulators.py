@@ -13,7 +13,8 @@ from typing import TypeAlias
 import numpy as np
 
 from distarray.kernels.monoids import MONOIDS, Monoid, Partial, Within
-from distarray.kernels.outcomes import Array, Reduction
+from distarray.kernels.outcomes import Reduction
+from distarray.types import HostArray
 
 #: Where a slice of a box lies.
 _Where: TypeAlias = slice | tuple[slice, ...]
@@ -29,7 +30,7 @@ class TotalAccumulator:
         self.parts = np.empty(n_slices, self.dtype)
         self.n = 0
 
-    def partial(self, block: Array, _where: _Where, _within: Within) -> Partial:
+    def partial(self, block: HostArray, _where: _Where, _within: Within) -> Partial:
         """Return what a slice comes to."""
         return self.monoid.total(block, self.dtype)
 
@@ -60,7 +61,7 @@ class Accumulator:
         self.waiting: dict[tuple[int, ...], tuple[list[tuple[int, Partial]], int]] = {}
         self.done: Partial | None = None
 
-    def partial(self, block: Array, where: _Where, within: Within) -> Partial:
+    def partial(self, block: HostArray, where: _Where, within: Within) -> Partial:
         """Return what a slice comes to."""
         monoid, reduction = self.monoid, self.reduction
         if monoid.n_arrays != 2:  # the only ones with an index

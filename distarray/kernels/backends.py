@@ -25,11 +25,11 @@ from distarray.errors import NotSupportedError
 from distarray.kernels.buffers import POOL
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
 from distarray.kernels.monoids import Within
+from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program, Runner
+from distarray.types import DType
 
-DType = np.dtype[Any]
-Block = Any  # an array of a backend: they share no base class
 Layout = str | Sequence[int]  # "C", "F", or the axes from outermost to innermost
 
 

@@ -25,18 +25,16 @@ from distarray.kernels.elementwise import plain_call
 from distarray.kernels.inside import inside_task
 from distarray.kernels.loans import foreign
 from distarray.kernels.monoids import MONOIDS, Monoid
+from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
-from distarray.kernels.slices import slice_extents
+from distarray.kernels.slices import Box, slice_extents
 from distarray.kernels.user_functions import read_only
+from distarray.types import DType, HostArray
 
 if TYPE_CHECKING:
     from distarray.kernels.backends import Backend
 
-Block = Any  # an array of any backend: backends share no base class
-DType = np.dtype[Any]
-Array = np.ndarray[Any, DType]
-Box = tuple[slice, ...]
 #: A join of the user's.
 Function = Callable[..., Any]
 
@@ -159,16 +157,16 @@ def _restricted(x: Block, box: Box) -> Block:
 
 def _on_numpy(
     backend: Backend,
-    operands: Sequence[Array],
+    operands: Sequence[HostArray],
     join: Join,
     users: Function | None,
     agg: str,
     space: _LoopNest,
     dtype: DType,
-) -> Array:
+) -> HostArray:
     monoid = MONOIDS[agg]
     state = monoid.state(dtype) if space.reduced else dtype
-    out: Array = backend.empty(space.kept_shape, state)
+    out: HostArray = backend.empty(space.kept_shape, state)
     if 0 in space.extents:
         if 0 not in space.kept_shape:
             out[...] = _nothing(monoid, space, dtype, backend)
@@ -223,7 +221,7 @@ class _BoxWalk:
     for a run of steps of the last aggregated loop at a time.
     """
 
-    def __init__(self, operands: Sequence[Array], space: _LoopNest, extents: tuple[int, ...]) -> None:
+    def __init__(self, operands: Sequence[HostArray], space: _LoopNest, extents: tuple[int, ...]) -> None:
         self.operands, self.space, self.extents = operands, space, extents
         self.axis = max(space.reduced, default=-1)
         self.is_across = [x.shape[-1] > 1 and x.strides[-1] != x.itemsize for x in operands]
@@ -255,7 +253,7 @@ class _BoxWalk:
         fitting = SCRATCH_NBYTES // (max(others) * step) if others else MOST_STEPS
         return min(max(1, min(fitting, MOST_STEPS)) * step, n)
 
-    def regions(self) -> Iterator[tuple[Box, Iterator[tuple[list[Array], tuple[int, ...]]]]]:
+    def regions(self) -> Iterator[tuple[Box, Iterator[tuple[list[HostArray], tuple[int, ...]]]]]:
         """Yield the boxes of the kept loops; for each the operands and the shape of every box that is folded into
         it.
         """
@@ -263,7 +261,7 @@ class _BoxWalk:
         for box in self.space.boxes(self.extents, kept):
             yield box, self._boxes(box)
 
-    def _boxes(self, kept: Box) -> Iterator[tuple[list[Array], tuple[int, ...]]]:
+    def _boxes(self, kept: Box) -> Iterator[tuple[list[HostArray], tuple[int, ...]]]:
         space, axis = self.space, self.axis
         moving = [axis >= 0 and x.shape[axis] > 1 for x in self.operands]
         for lead in space.boxes(self.extents, [a for a in space.reduced if a != axis]):
@@ -284,7 +282,7 @@ class _BoxWalk:
     def _at(self, run: slice) -> Box:
         return (slice(None),) * self.axis + (run,)
 
-    def _turned(self, view: Array, run: slice) -> Array:
+    def _turned(self, view: HostArray, run: slice) -> HostArray:
         """Return a copy of what a run of steps needs, in the order of the loops."""
         return np.array(view[self._at(run)] if self.axis >= 0 else view, order="C")
 
@@ -315,10 +313,10 @@ class _StepsJoin:
         self.slots = [np.empty(size, dtype) for dtype in slots]
         self.at = list(at.values())
         self.shape: tuple[int, ...] = ()
-        self.steps: list[tuple[Callable[..., Any], tuple[int, ...], Array]] = []
+        self.steps: list[tuple[Callable[..., Any], tuple[int, ...], HostArray]] = []
         self.dtype = join.dtype
 
-    def __call__(self, blocks: list[Array], shape: tuple[int, ...], place: Array | None) -> Array:
+    def __call__(self, blocks: list[HostArray], shape: tuple[int, ...], place: HostArray | None) -> HostArray:
         """Return the joined elements of a box: in `place` if given and of their dtype, else in scratch."""
         if not self.steps or self.shape != shape:
             size = prod(shape)
@@ -331,7 +329,7 @@ class _StepsJoin:
         call, inputs, out = self.steps[-1]
         if place is not None and place.dtype == self.dtype:
             out = place
-        made: Array = call(*[registers[i] for i in inputs], out=out)
+        made: HostArray = call(*[registers[i] for i in inputs], out=out)
         return made
 
 
@@ -341,9 +339,9 @@ class _UsersJoin:
     def __init__(self, join: Join, function: Function) -> None:
         self.join, self.function = join, function
 
-    def __call__(self, blocks: list[Array], shape: tuple[int, ...], place: Array | None) -> Array:
+    def __call__(self, blocks: list[HostArray], shape: tuple[int, ...], place: HostArray | None) -> HostArray:
         """Return the joined elements of a box."""
-        made: Array = _called(
+        made: HostArray = _called(
             np, self.join, self.function, read_only([np.broadcast_to(x, shape) for x in blocks]), shape
         )
         return made

@@ -17,8 +17,6 @@ import numpy as np
 from distarray.kernels.cuda_code import C_TYPE, PREAMBLE
 from distarray.kernels.expressions import Generated
 
-DType = np.dtype[Any]
-
 #: Threads per block.
 BLOCK = 256
 #: Elements that one launch counts: indices have 32 bits, one of which the division by constants needs.

@@ -30,8 +30,7 @@ from distarray.kernels.cuda_loops import (
 from distarray.kernels.expressions import Generated
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.outcomes import Reduction
-
-DType = np.dtype[Any]
+from distarray.types import DType
 
 #: Blocks that share one launch of a reduction, where there is enough to share.
 N_BLOCKS = 2048

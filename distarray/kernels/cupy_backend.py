@@ -34,15 +34,14 @@ from distarray.kernels.cuda_reductions import (
 )
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
 from distarray.kernels.expressions import Generated, generate
+from distarray.kernels.namespaces import Block
 from distarray.kernels.random_maps import MAPS
+from distarray.types import DType
 
 if TYPE_CHECKING:
     from distarray.kernels.monoids import Within
     from distarray.kernels.outcomes import Reduction
     from distarray.kernels.program import Program
-
-DType = np.dtype[Any]
-Block = Any  # a cupy.ndarray, which has no type information
 
 
 @lru_cache(maxsize=1)

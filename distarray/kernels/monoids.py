@@ -22,11 +22,10 @@ from distarray.kernels.buffers import POOL
 from distarray.kernels.compiled_moments import row_moments
 from distarray.kernels.namespaces import astype, dtype_of, loop_dtype
 from distarray.kernels.ufuncs import combine, halved
+from distarray.types import DType, HostArray
 
 #: An array or a tuple of arrays of any backend: backends share no base class.
 Partial = Any
-DType = np.dtype[Any]
-Array = np.ndarray[Any, DType]
 Axes = tuple[int, ...]
 
 
@@ -79,14 +78,14 @@ class Monoid:
         """
         raise NotImplementedError
 
-    def total(self, block: Array, dtype: DType) -> Any:
+    def total(self, block: HostArray, dtype: DType) -> Any:
         """Reduce all elements of a contiguous numpy block to a number of dtype `state`, for monoids of one array.
 
         Short, because it is called for every slice.
         """
         raise NotImplementedError
 
-    def fold(self, totals: Array) -> Any:
+    def fold(self, totals: HostArray) -> Any:
         """Combine the totals of slices, a 1-d array of dtype `state`."""
         raise NotImplementedError
 
@@ -123,7 +122,7 @@ class Monoid:
 _SHORT = 32
 
 
-def _reduce(ufunc: np.ufunc, block: Array, axes: Axes, dtype: DType) -> Array:
+def _reduce(ufunc: np.ufunc, block: HostArray, axes: Axes, dtype: DType) -> HostArray:
     """Return ``ufunc.reduce`` of a contiguous block with axes kept, with long inner loops where the last axis is
     short.
     """
@@ -147,7 +146,7 @@ def _reduce(ufunc: np.ufunc, block: Array, axes: Axes, dtype: DType) -> Array:
     return np.asarray(ufunc.reduce(block, axis=axes, keepdims=True))
 
 
-def _kept(total: Any, ndim: int) -> Array:
+def _kept(total: Any, ndim: int) -> HostArray:
     return np.asarray(total).reshape((1,) * ndim)
 
 
@@ -189,11 +188,11 @@ class _SingleArray(Monoid):
             return self.ufunc(left, right, out=left)
         return getattr(namespace(left), self.merge_name)(left, right)
 
-    def total(self, block: Array, dtype: DType) -> Any:
+    def total(self, block: HostArray, dtype: DType) -> Any:
         # Flat: what numpy adds first in a block of several axes would depend on how it joins them.
         return self.ufunc.reduce(block if block.ndim == 1 else block.reshape(-1), dtype=loop_dtype(dtype))
 
-    def fold(self, totals: Array) -> Any:
+    def fold(self, totals: HostArray) -> Any:
         return self.ufunc.reduce(totals)
 
     def _copied(self, partial: Partial) -> Partial:
@@ -209,7 +208,7 @@ def _numbers(xp: Any, block: Any) -> Any:
 class _NonZeros(_SingleArray):
     """The number of elements that are not zero."""
 
-    def total(self, block: Array, dtype: DType) -> Any:
+    def total(self, block: HostArray, dtype: DType) -> Any:
         return np.count_nonzero(block)
 
     def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
@@ -287,7 +286,7 @@ class _Extremum(Monoid):
             best[zero] = np.where(found[zero] == self.is_max, 0.0, -0.0)
         return best
 
-    def total(self, block: Array, dtype: DType) -> Any:
+    def total(self, block: HostArray, dtype: DType) -> Any:
         flat = block if block.ndim == 1 else block.reshape(-1)
         best = self._ufunc.reduce(flat)
         if flat.dtype.kind == "f" and best == 0:
@@ -295,7 +294,7 @@ class _Extremum(Monoid):
             return flat.dtype.type(0.0 if has_other == self.is_max else -0.0)
         return best
 
-    def fold(self, totals: Array) -> Any:
+    def fold(self, totals: HostArray) -> Any:
         return self.total(totals, totals.dtype)
 
     def merge(self, left: Partial, right: Partial) -> Partial:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from distarray.kernels.monoids import MONOIDS, Partial
-
-DType = np.dtype[Any]
-Array = np.ndarray[Any, DType]
-Block = Any  # an array of a backend: they share no base class
+from distarray.kernels.namespaces import Block
+from distarray.types import DType
 
 
 @dataclass(frozen=True, slots=True)

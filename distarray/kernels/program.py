@@ -34,10 +34,12 @@ from distarray.kernels.buffers import ALIGNMENT, POOL
 from distarray.kernels.compiled import compiled_for
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Partial, Within
-from distarray.kernels.outcomes import Array, Block, DType, FloatingPointEvent, Outcome, Reduction
+from distarray.kernels.namespaces import Block
+from distarray.kernels.outcomes import FloatingPointEvent, Outcome, Reduction
 from distarray.kernels.schedule import Call, Schedule, Scheduler, SliceState, Step
 from distarray.kernels.slices import SharedSlices, axes_by_stride, boxes, is_across, narrowed, slice_extents
 from distarray.kernels.threads import run_parts, threads_for
+from distarray.types import DType, HostArray
 
 ErrState = Mapping[str, Literal["ignore", "warn", "raise", "call", "print", "log"]]
 #: Elements of a slice of a box that is reduced. Part of the meaning of a sum: another number, other bits.
@@ -189,10 +191,10 @@ class Program:
 
     def _run_whole(
         self,
-        inputs: Sequence[Array],
+        inputs: Sequence[HostArray],
         scalars: Sequence[Any],
         shape: tuple[int, ...],
-        outs: Sequence[Array | None],
+        outs: Sequence[HostArray | None],
         current: list[str],
         within: Within | None,
     ) -> Outcome:
@@ -217,7 +219,7 @@ class Program:
             n += 1
         current[0] = "reduce"
         partials = [_partial(r, registers[r.register], shape, within) for r in self.reductions]
-        outputs: list[Array] = []
+        outputs: list[HostArray] = []
         for r, out in zip(self.outputs, outs, strict=True):
             result = registers[r]
             if out is not None:
@@ -335,10 +337,10 @@ class _SlicedRun:
     def __init__(
         self,
         program: Program,
-        inputs: Sequence[Array],
+        inputs: Sequence[HostArray],
         scalars: Sequence[Any],
         shape: tuple[int, ...],
-        outs: Sequence[Array | None],
+        outs: Sequence[HostArray | None],
         current: list[str],
         within: Within | None,
         noted: _Noted | None,
@@ -355,12 +357,12 @@ class _SlicedRun:
             for r, out in zip(program.outputs, outs, strict=True)
         ]
         self.is_aliased = any(np.may_share_memory(out, x) for out in outs if out is not None for x in inputs)
-        self.values: dict[int, Array] = {}  # by register: inputs, and what is computed before the slices
+        self.values: dict[int, HostArray] = {}  # by register: inputs, and what is computed before the slices
         self.calls: list[Call] = []  # the rest
         self._compute_narrow(inputs)
         self._lay_out()
 
-    def _compute_narrow(self, inputs: Sequence[Array]) -> None:
+    def _compute_narrow(self, inputs: Sequence[HostArray]) -> None:
         """Compute what is small because its operands are broadcast: ``exp(v[:, None])`` beside a matrix."""
         program, full = self.program, math.prod(self.shape)
         calls = program._calls(tuple(self.dtypes[: len(inputs)]))
@@ -443,7 +445,7 @@ class _SlicedRun:
         n = math.prod(self.shape)
         return max(REDUCED_SLICE, min(LARGEST_REDUCED_SLICE, n // (4 * threads_for(n))))
 
-    def _budget(self, arrays: Sequence[Array]) -> int:
+    def _budget(self, arrays: Sequence[HostArray]) -> int:
         """Return the elements of a slice, such that what is alive at one time fits the cache."""
         nbytes = sum(a.itemsize for a in arrays) + 2 * max((c.dtype.itemsize for c in self.calls), default=0)
         return max(SMALLEST_SLICE, min(LARGEST_SLICE, CACHE_NBYTES // nbytes // 1024 * 1024))
@@ -576,7 +578,7 @@ class _Scratch:
         memory = self._local.__dict__.pop("memory", None)
         if memory is None or memory.nbytes < end + ALIGNMENT:
             memory = np.empty(end + ALIGNMENT, np.uint8)
-        self.memory: Array = memory
+        self.memory: HostArray = memory
         self.offset = -memory.ctypes.data % ALIGNMENT if made.slots else 0
 
     def fill(self, entries: list[Any], extents: tuple[int, ...]) -> None:

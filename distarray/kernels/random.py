@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from distarray.kernels.namespaces import Block
 from distarray.kernels.random_maps import SAMPLERS
 from distarray.kernels.random_words import Indexed, Words, uniform_into, ziggurat
 from distarray.kernels.threads import run_along, threads_for
 from distarray.sharding.boxes import runs
-
-Block = Any  # of any backend
 
 #: Elements of one slice: on the host its words and scratch stay in cache, on a GPU it is a kernel's work.
 SLICE, DEVICE_SLICE = 8_192, 1 << 22

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from distarray.kernels.random_words import Floats, Words, namespace, normal, open_uniform, uniform, word
+from distarray.types import DType
 
 Parameter = Any  # a float, or a vector of float64
-DType = np.dtype[Any]
 
 #: Words that one try may take, and where they begin in the stream: words before these belong to `normal`.
 _PER_TRY, _BEGIN = 4, 1 << 20

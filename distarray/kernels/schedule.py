@@ -16,8 +16,7 @@ import numpy as np
 
 from distarray.kernels.elementwise import Elementwise
 from distarray.kernels.slices import copy_across, is_across
-
-DType = np.dtype[Any]
+from distarray.types import DType
 
 
 class SliceState(NamedTuple):

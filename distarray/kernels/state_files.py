@@ -17,7 +17,8 @@ import numpy as np
 from distarray.errors import StateError
 from distarray.kernels.devices import backend_for
 from distarray.kernels.files import MAPPED_NBYTES, bytes_of, copy_mapped, let_go
-from distarray.kernels.stores import Block, Box, slices_of
+from distarray.kernels.namespaces import Block
+from distarray.kernels.stores import Box, slices_of
 from distarray.types import HostArray, Shape
 
 

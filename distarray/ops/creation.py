@@ -16,13 +16,13 @@ import numpy as np
 from distarray.arguments import choice, count, host_array, integer, number, parse_shape, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
-from distarray.expr.bind import DType, bind_create, bind_get, bind_reshape, unbox
+from distarray.expr.bind import bind_create, bind_get, bind_reshape, unbox
 from distarray.expr.expr import Environment, Expr, cut_of
 from distarray.expr.op import Op, declare
 from distarray.expr.rewrite import FULL
 from distarray.ops.families import Array, one_array
 from distarray.sharding.sharding import Sharding
-from distarray.types import DTypeLike, Shape
+from distarray.types import DType, DTypeLike, Shape
 
 EMPTY = declare("empty", "create", repeatable=True)
 #: runtime: `ArangeValues`

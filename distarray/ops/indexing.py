@@ -9,7 +9,7 @@ does it and calls `Advanced.with_arrays`.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from distarray.ops import elementwise
 from distarray.ops.creation import constant
 from distarray.ops.elementwise import astype, where
 from distarray.ops.families import Array, one_array
-from distarray.types import HostArray, Shape
+from distarray.types import Casting, HostArray, Shape
 
 #: params: (axes, position of the index axes in the result, number of index axes). operands: (x, an index per axis)
 #: How many elements of each part of a mask are true.
@@ -52,7 +52,6 @@ TAKE_ALONG_AXIS = declare("take_along_axis", "block", rule="... i, ... j -> ... 
 #: the value if it has two operands. Of repeated indices all count, and the last one is set.
 Mode: TypeAlias = str
 #: numpy's rules of casting.
-Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 
 def is_position(array: Any) -> TypeGuard[Expr]:

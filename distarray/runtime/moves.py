@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count, pairwise, product
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -21,6 +21,7 @@ from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.backends import Backend
 from distarray.kernels.devices import backend_for, parse_device
 from distarray.kernels.loans import is_lent
+from distarray.kernels.namespaces import Block
 from distarray.lower.messages import Transfer
 from distarray.runtime import counters, passage
 from distarray.runtime.members import executor_for
@@ -28,8 +29,6 @@ from distarray.runtime.reading import read_blocks
 from distarray.runtime.rehome import same_cut
 from distarray.sharding.sharding import Sharding
 from distarray.types import Shape
-
-Block: TypeAlias = Any  # of any backend
 
 _runs = count()
 _process = uuid4().hex[:8]

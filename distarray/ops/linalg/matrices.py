@@ -11,14 +11,14 @@ from numpy.linalg import LinAlgError
 
 from distarray.deferral import errors_wait
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import Box, DType, bind, identity
+from distarray.expr.bind import Box, bind, identity
 from distarray.expr.expr import ITEM, Expr
 from distarray.expr.op import Op
 from distarray.expr.params import ItemParams
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
 from distarray.ops.programs import Ask, Program, run
-from distarray.types import Shape
+from distarray.types import DType, Shape
 
 #: The clause of rules of kernels on whole matrices.
 WHOLE = "i: whole, j: whole"
