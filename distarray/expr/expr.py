@@ -111,6 +111,11 @@ class BlockName:
     key: Any  # Any: the executor's
 
 
+def named(blocks: Iterable[Any]) -> list[Any]:
+    """Return blocks as they travel in a pickle: those of a cluster by their names."""
+    return [BlockName(block.key) if hasattr(block, "key") else block for block in blocks]
+
+
 @dataclass(slots=True, eq=False)
 class Stored:
     """A Stored is the memo of an evaluated node: its blocks in row-major tile order, and then copies of them
@@ -166,7 +171,7 @@ class Stored:
     def __reduce__(self) -> tuple[Any, ...]:
         blocks = self.blocks
         if type(blocks) in (list, tuple):
-            blocks = [BlockName(block.key) if hasattr(block, "key") else block for block in blocks]
+            blocks = named(blocks)
         return Stored, (self.sharding, blocks, self.on_client, self.exported)
 
 

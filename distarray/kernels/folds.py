@@ -1,7 +1,7 @@
 """Folds by name of the operation: kernels that give partial results, how these combine, and what becomes of the last.
 
 A tile's partial result may be anything that can travel: an array, a tuple of arrays, what a user's function returns. Up
-to `lower.combining.FAN_IN` of them combine in one task, in the order of their tiles, level by level. Kernels use the
+to `planner.plan.FAN_IN` of them combine in one task, in the order of their tiles, level by level. Kernels use the
 functions of the standard, taken from the namespace of the block; where numpy has a faster way, that way stands behind
 ``xp is np``.
 """

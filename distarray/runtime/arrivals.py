@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -160,11 +160,7 @@ class ArrivedBlocks(Sequence[Any]):
         """Return what has been read, and names of the rest."""
         return self._blocks
 
-    @overload
-    def __getitem__(self, number: int) -> Any: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[Any]: ...
-    def __getitem__(self, number: int | slice) -> Any:
+    def __getitem__(self, number: Any) -> Any:  # an integer, or a slice
         if isinstance(number, slice):
             return [self[i] for i in range(len(self))[number]]
         block = self._blocks[number]

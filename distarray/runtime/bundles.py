@@ -9,11 +9,11 @@ bundle travels for the sake of a tile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 from dask.sizeof import sizeof
 
-from distarray.expr.expr import BlockName, Expr
+from distarray.expr.expr import Expr, named
 from distarray.lower.bundling import tile_key
 from distarray.lower.messages import Key
 from distarray.runtime.wire import pack, unpack
@@ -117,11 +117,7 @@ class BundledBlocks(Sequence[Any]):
     def __len__(self) -> int:
         return len(self._dealt.places)
 
-    @overload
-    def __getitem__(self, number: int) -> Any: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[Any]: ...
-    def __getitem__(self, number: int | slice) -> Any:
+    def __getitem__(self, number: Any) -> Any:  # an integer, or a slice
         if isinstance(number, slice):
             return [self[n] for n in range(len(self))[number]]
         member, n = self._dealt.places[number]
@@ -134,7 +130,7 @@ class BundledBlocks(Sequence[Any]):
         return [one for held in self._at.values() for one in (held if type(held) is tuple else (held,))]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, ([BlockName(block.key) if hasattr(block, "key") else block for block in self],)
+        return list, (named(self),)
 
 
 def holdings(node: Expr) -> Iterator[tuple[int, int, Any]]:

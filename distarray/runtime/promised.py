@@ -11,12 +11,12 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dask._task_spec import DataNode, execute_graph
 from dask.sizeof import sizeof
 
-from distarray.expr.expr import BlockName, Environment, Expr, postorder
+from distarray.expr.expr import Environment, Expr, named, postorder
 from distarray.runtime.members import executor_for
 from distarray.runtime.shipping import shipped
 from distarray.runtime.wire import EMBED_NBYTES
@@ -76,11 +76,7 @@ class PromisedBlocks(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.handles)
 
-    @overload
-    def __getitem__(self, number: int) -> Any: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[Any]: ...
-    def __getitem__(self, number: int | slice) -> Any:
+    def __getitem__(self, number: Any) -> Any:  # an integer, or a slice
         if self.make is not None:
             self.make_all()
         return self.handles[number]
@@ -130,7 +126,7 @@ class PromisedBlocks(Sequence[Any]):
                 _here.discard(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, ([BlockName(block.key) if hasattr(block, "key") else block for block in self],)
+        return list, (named(self),)
 
 
 def _tasks_of_each(tasks: Mapping[Key, Any], wanted: Mapping[Key, int]) -> dict[int, dict[Key, Any]]:
