@@ -176,7 +176,7 @@ def _named_file(text: str) -> tuple[str, str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
+    """A _Parser says in one line what is wrong."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")

@@ -25,7 +25,7 @@ Chunks = tuple[tuple[int, ...], ...]
 
 
 class Chunked(Movable):
-    """Dask's attributes and methods on chunks, for `DistArray`."""
+    """A Chunked has Dask's attributes and methods on chunks, for `DistArray`."""
 
     __slots__ = ()
 
@@ -147,7 +147,7 @@ def _parts(x: Any) -> list[list[tuple[int, int]]]:
 
 
 class BlocksView(Generic[AnyHandle]):
-    """The blocks of an array; see `Chunked.blocks`."""
+    """A BlocksView is the blocks of an array; see `Chunked.blocks`."""
 
     __slots__ = ("_array",)
 

@@ -34,7 +34,9 @@ def is_dask_array_type(kind: type) -> bool:
 
 
 class _GraphOfVersion(Mapping[Any, Any]):
-    """The tasks of one version, made when first looked at: dask asks for graphs that it never uses."""
+    """A _GraphOfVersion is the tasks of one version, made when first looked at: dask asks for graphs that it never
+    uses.
+    """
 
     def __init__(self, node: Expr) -> None:
         self.node = node
@@ -189,7 +191,8 @@ def _flat(blocks: Any, ndim: int) -> list[Any]:
 
 
 class _AssembledLater:
-    """Further arguments of `_assembled`: who reads them makes the task that puts an array together.
+    """An _AssembledLater is further arguments of `_assembled`: who reads them makes the task that puts an array
+    together.
 
     Dask asks for them also where it makes no such task (``dask.persist``), and reads them in the scheduler.
 

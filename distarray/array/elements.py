@@ -30,7 +30,9 @@ FETCHED = 64 << 20
 
 
 class _Rows:
-    """Host copy of some rows of one version: (first, last + 1, values), of one piece for readers in other threads."""
+    """_Rows are a host copy of some rows of one version: (first, last + 1, values), of one piece for readers in other
+    threads.
+    """
 
     __slots__ = ("__weakref__", "held")
 

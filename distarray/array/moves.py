@@ -257,7 +257,7 @@ def _through(x: Handle, block: Any, frame: tuple[range, ...]) -> tuple[Any, tupl
 
 
 class LocalBlock(np.ndarray[Any, Any]):
-    """A numpy view of a block that knows its place in the whole array."""
+    """A LocalBlock is a numpy view of a block that knows its place in the whole array."""
 
     global_slices: tuple[slice, ...]
 

@@ -40,7 +40,7 @@ copyreg.pickle(Base, reduce_base)
 
 
 class _ArrivingBase(Base):
-    """A base that came in a pickle, until its node is asked for."""
+    """An _ArrivingBase is a base that came in a pickle, until its node is asked for."""
 
     __slots__ = ("_records",)
 

@@ -294,7 +294,7 @@ def at(x: AnyHandle, /) -> At[AnyHandle]:
 
 
 class Updates(Generic[AnyHandle]):
-    """What can be done at one index of an array; each method returns a new array.
+    """Updates are what can be done at one index of an array; each method returns a new array.
 
     Where integer arrays name an element several times, ``set`` keeps the last value in index order, and all others
     accumulate.

@@ -108,7 +108,7 @@ def map_blocks(
 
 
 class ResultAxes:
-    """Which axes the result of a function of blocks has.
+    """ResultAxes say which axes the result of a function of blocks has.
 
     Attributes
     ----------
@@ -329,7 +329,7 @@ def _index_names(given: Any, name: str) -> tuple[Hashable, ...]:
 
 
 class _Indices:
-    """The indices of a `blockwise`, checked."""
+    """_Indices are the indices of a `blockwise`, checked."""
 
     def __init__(
         self,

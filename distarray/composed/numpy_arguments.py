@@ -44,7 +44,7 @@ _SYNONYMS: Mapping[str, str] = {"rcond": "rtol"}
 
 
 class _Place(NamedTuple):
-    """Where an argument of numpy's goes: to a position, to a keyword, or (both None) nowhere."""
+    """A _Place says where an argument of numpy's goes: to a position, to a keyword, or (both None) nowhere."""
 
     name: str
     position: int | None = None

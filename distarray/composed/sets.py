@@ -19,7 +19,7 @@ from distarray.ops import elementwise, joining, sets, sorting
 
 
 class UniqueAllResult(NamedTuple):
-    """What ``unique_all`` returns."""
+    """A UniqueAllResult is what ``unique_all`` returns."""
 
     values: DistArray
     indices: DistArray
@@ -28,14 +28,14 @@ class UniqueAllResult(NamedTuple):
 
 
 class UniqueCountsResult(NamedTuple):
-    """What ``unique_counts`` returns."""
+    """A UniqueCountsResult is what ``unique_counts`` returns."""
 
     values: DistArray
     counts: DistArray
 
 
 class UniqueInverseResult(NamedTuple):
-    """What ``unique_inverse`` returns."""
+    """A UniqueInverseResult is what ``unique_inverse`` returns."""
 
     values: DistArray
     inverse_indices: DistArray

@@ -116,7 +116,9 @@ _MEASURED = ("tasks", "moved_bytes", "messages", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An array that is kept: asked for, or referred to by a live handle; how it will lie, where a plan says so."""
+    """A Result is an array that is kept: asked for, or referred to by a live handle; how it will lie, where a plan says
+    so.
+    """
 
     type: str
     operation: str
@@ -138,7 +140,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was counted and measured when it ran.
+    """A Measured is what was counted and measured when it ran.
 
     Parameters
     ----------
@@ -192,7 +194,7 @@ _RIGHT = (0, *range(4, 12))
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How arrays would be computed, or were. Printing it shows a table; notebooks show it as HTML.
+    """An Explanation says how arrays would be computed, or were. Printing it shows a table; notebooks show it as HTML.
 
     Parameters
     ----------

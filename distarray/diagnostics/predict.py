@@ -37,7 +37,7 @@ from distarray.sharding.sharding import Sharding
 
 @dataclass(frozen=True, slots=True)
 class StageTraffic:
-    """Bytes of one stage, summed over members.
+    """A StageTraffic is the bytes of one stage, summed over members.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class StageTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """A plan lowered for the nodes at hand, and what it amounts to.
+    """A Rehearsal is a plan lowered for the nodes at hand, and what it amounts to.
 
     Parameters
     ----------

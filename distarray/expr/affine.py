@@ -28,7 +28,7 @@ _EMPTY = range(0)
 
 
 class ViewSteps(NamedTuple):
-    """The steps that make the view of a block, in order; None or empty where there is nothing to do."""
+    """ViewSteps are the steps that make the view of a block, in order; None or empty where there is nothing to do."""
 
     key: tuple[int | slice | EllipsisType, ...]
     diagonals: tuple[tuple[int, int], ...]
@@ -43,7 +43,7 @@ class ViewSteps(NamedTuple):
 
 
 class Affine:
-    """A view of a source array whose every element is one of the source, by affine indices.
+    """An Affine is a view of a source array whose every element is one of the source, by affine indices.
 
     Immutable and hashable. The element of the view at `v` is the element of the source at ``start + step * v[axis]``
     along each source axis (at `start` where `axis` is None). A view axis in no term is new or broadcast; two terms

@@ -42,7 +42,7 @@ BLOCK_NBYTES, PROCESS_BLOCK_NBYTES = 1 << 20, 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where an array lives: its team (None: one member in this process) and its device string."""
+    """An Environment says where an array lives: its team (None: one member in this process) and its device string."""
 
     team: Team | None
     device: str = "cpu"
@@ -91,7 +91,7 @@ class Environment:
 
 
 class Slot:
-    """Liveness of a node: the handles on it own the slot, the node refers to it weakly.
+    """A Slot says that a node is alive: the handles on it own the slot, the node refers to it weakly.
 
     Attributes
     ----------
@@ -106,7 +106,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class BlockName:
-    """A block that an executor holds, as it travels in a pickle: whoever reads it asks a cluster for its key."""
+    """A BlockName is a block that an executor holds, as it travels in a pickle: whoever reads it asks a cluster for its
+    key.
+    """
 
     key: Any  # Any: the executor's
 
@@ -177,7 +179,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The user's line that defined a node, kept as (code, instruction offset) and looked up only when shown."""
+    """An Origin is the user's line that defined a node, kept as (code, instruction offset) and looked up only when
+    shown.
+    """
 
     code: CodeType
     lasti: int
@@ -213,7 +217,7 @@ def cell_of(file: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _SavedOrigin:
-    """An origin that came from another process: code objects do not travel."""
+    """A _SavedOrigin is an origin that came from another process: code objects do not travel."""
 
     file: str
     number: int
@@ -256,7 +260,7 @@ def outer_frame() -> FrameType | None:
 
 
 class Expr:
-    """One step of what is to be computed.
+    """An Expr is one step of what is to be computed.
 
     Parameters
     ----------

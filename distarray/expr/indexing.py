@@ -31,7 +31,7 @@ _INVALID = (
 
 
 class Basic(NamedTuple):
-    """An index that is one lens.
+    """A Basic is an index that is one lens.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Basic(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Advanced:
-    """An index with arrays: gather and scatter.
+    """An Advanced is an index with arrays: gather and scatter.
 
     The result has the axes of `affine`'s view that no array runs over, in order, and in their midst, at `position`, the
     broadcast axes of the arrays.

@@ -58,7 +58,9 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """The link of ``view(dtype)`` where elements keep their size: the bits of each as a number of another dtype."""
+    """A Bits is the link of ``view(dtype)`` where elements keep their size: the bits of each as a number of another
+    dtype.
+    """
 
     dtype: str
 

@@ -24,7 +24,7 @@ from distarray.types import HostArray, Shape
 
 
 class DistArrayBackend(AbstractBackend):  # type: ignore[misc]  # einops says nothing about its types
-    """What einops asks of a library of arrays. Everything is lazy and stays where it lies."""
+    """A DistArrayBackend is what einops asks of a library of arrays. Everything is lazy and stays where it lies."""
 
     framework_name = "distarray"
 

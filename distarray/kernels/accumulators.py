@@ -21,7 +21,9 @@ _Where: TypeAlias = slice | tuple[slice, ...]
 
 
 class TotalAccumulator:
-    """The partials of the slices of a total, one number each, folded pairwise by the ufunc itself at the end."""
+    """A TotalAccumulator is the partials of the slices of a total, one number each, folded pairwise by the ufunc itself
+    at the end.
+    """
 
     def __init__(self, reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...]) -> None:
         self.monoid, self.shape = MONOIDS[reduction.monoid], (1,) * len(shape)
@@ -45,7 +47,7 @@ class TotalAccumulator:
 
 
 class Accumulator:
-    """Partials of the slices of one reduction, merged in pairs of equal weight.
+    """An Accumulator is the partials of the slices of one reduction, merged in pairs of equal weight.
 
     Like carries of a binary counter: at most ``log2`` of the number of slices wait at a time, and rounding errors grow
     with that logarithm.

@@ -34,7 +34,7 @@ Layout = str | Sequence[int]  # "C", "F", or the axes from outermost to innermos
 
 
 class Backend(Runner, Protocol):
-    """Blocks of one array library on the device of one member.
+    """A Backend makes, moves and computes the blocks of one array library on the device of one member.
 
     Its `name` is ``"numpy"``, ``"cupy"`` or ``"strict"``.
 
@@ -85,7 +85,7 @@ class Backend(Runner, Protocol):
 
 
 class NumpyBackend:
-    """Blocks in the memory of the process, big ones from the pool of `buffers`."""
+    """A NumpyBackend has its blocks in the memory of the process, big ones from the pool of `buffers`."""
 
     name = "numpy"
     xp = np
@@ -149,7 +149,7 @@ NUMPY: Backend = NumpyBackend()
 
 
 class StrictBackend:
-    """Arrays of array_api_strict on one of its fake devices."""
+    """A StrictBackend has arrays of array_api_strict on one of its fake devices."""
 
     name = "strict"
     has_out = False

@@ -84,7 +84,7 @@ def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...],
 
 
 class _LoopNest(NamedTuple):
-    """The loops of a contraction, from the outermost to the innermost.
+    """A _LoopNest is the loops of a contraction, from the outermost to the innermost.
 
     Attributes
     ----------
@@ -215,7 +215,7 @@ def _nothing(monoid: Monoid, space: _LoopNest, dtype: DType, backend: Backend) -
 
 
 class _BoxWalk:
-    """The boxes of a loop space, and what each needs of the operands.
+    """A _BoxWalk is the boxes of a loop space, and what each needs of the operands.
 
     An operand whose elements along the innermost loop are no neighbours is turned: copied in the order of the loops,
     for a run of steps of the last aggregated loop at a time.
@@ -288,7 +288,7 @@ class _BoxWalk:
 
 
 class _StepsJoin:
-    """A join of elementwise steps, each a call of numpy's function that fills scratch."""
+    """A _StepsJoin is a join of elementwise steps, each a call of numpy's function that fills scratch."""
 
     def __init__(self, join: Join, n: int, size: int) -> None:
         last_use = {i: k for k, step in enumerate(join.steps) for i in step.inputs}
@@ -334,7 +334,7 @@ class _StepsJoin:
 
 
 class _UsersJoin:
-    """A function of the user's, called with views of the operands in the shape of the box."""
+    """A _UsersJoin is a function of the user's, called with views of the operands in the shape of the box."""
 
     def __init__(self, join: Join, function: Function) -> None:
         self.join, self.function = join, function

@@ -35,7 +35,7 @@ __device__ inline unsigned dx_div(unsigned i, unsigned m, unsigned h) {
 
 
 class Nest(NamedTuple):
-    """Axes of one loop nest from outermost to innermost, and the steps of each array along them in bytes.
+    """A Nest is axes of one loop nest from outermost to innermost, and the steps of each array along them in bytes.
 
     Attributes
     ----------

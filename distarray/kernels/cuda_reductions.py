@@ -65,7 +65,7 @@ __device__ inline void dx_merge_moments(
 
 
 class KernelFold(NamedTuple):
-    """How values are folded, as C++.
+    """A KernelFold says how values are folded, as C++.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ def _extremum(monoid: str, given: DType) -> KernelFold:
 
 
 class Shares(NamedTuple):
-    """How the threads of a reduction share its elements.
+    """Shares say how the threads of a reduction share its elements.
 
     Attributes
     ----------

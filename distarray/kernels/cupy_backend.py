@@ -89,7 +89,7 @@ def cuda_versions() -> dict[str, int]:
 
 
 class CupyBackend:
-    """CuPy arrays on one GPU."""
+    """A CupyBackend has CuPy arrays on one GPU."""
 
     name = "cupy"
     has_out = True

@@ -56,7 +56,7 @@ LANES = 64
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """An elementwise function, resolved for given dtypes.
+    """An Elementwise is an elementwise function, resolved for given dtypes.
 
     Attributes
     ----------

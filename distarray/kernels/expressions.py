@@ -171,7 +171,7 @@ class Language(Protocol):
 
 
 class Generated(NamedTuple):
-    """Statements of one kernel.
+    """A Generated is statements of one kernel.
 
     Attributes
     ----------

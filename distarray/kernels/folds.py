@@ -39,7 +39,9 @@ class Fold(Protocol):
 
 
 class _UserReduction:
-    """The functions of ``reduction``; params are (rule, steps); the late steps know how they are called."""
+    """A _UserReduction is the functions of ``reduction``; params are (rule, steps); the late steps know how they are
+    called.
+    """
 
     def partial(self, xp: Any, *blocks: Block, params: Params) -> Any:
         seen = read_only(blocks)
@@ -69,7 +71,7 @@ class _UserReduction:
 
 
 class _Segments:
-    """Reductions by labels; params are (rule, name, number of segments, correction).
+    """_Segments are reductions by labels; params are (rule, name, number of segments, correction).
 
     Operands are the block with the reduced axis first, and its labels; labels that are no segment are left out, or are
     an error. The state has the segments as its first axis.

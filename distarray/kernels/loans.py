@@ -26,7 +26,7 @@ from distarray.types import HostArray
 
 
 class _Loan:
-    """Lives as long as somebody outside can reach the memory of a block."""
+    """A _Loan lives as long as somebody outside can reach the memory of a block."""
 
     __slots__ = ("__weakref__", "block", "is_handed_out", "is_writeable")
 

@@ -38,7 +38,7 @@ class Within(NamedTuple):
 
 @dataclass(frozen=True)
 class Monoid:
-    """An associative way to combine partial results.
+    """A Monoid is an associative way to combine partial results.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def _numbers(xp: Any, block: Any) -> Any:
 
 @dataclass(frozen=True)
 class _NonZeros(_SingleArray):
-    """The number of elements that are not zero."""
+    """A _NonZeros is the number of elements that are not zero."""
 
     def total(self, block: HostArray, dtype: DType) -> Any:
         return np.count_nonzero(block)
@@ -223,7 +223,9 @@ class _NonZeros(_SingleArray):
 
 @dataclass(frozen=True)
 class _UfuncFold(_SingleArray):
-    """An associative ufunc that the standard has no reduction for; `unit` is None if there is no value of nothing."""
+    """An _UfuncFold is an associative ufunc that the standard has no reduction for; `unit` is None if there is no value
+    of nothing.
+    """
 
     unit: Any = None
 
@@ -314,7 +316,8 @@ class _Extremum(Monoid):
 
 @dataclass(frozen=True)
 class _ArgExtremum(Monoid):
-    """The largest or smallest element and its index; numpy's rule: the first nan, else the first of equals.
+    """An _ArgExtremum is the largest or smallest element and its index; numpy's rule: the first nan, else the first of
+    equals.
 
     The index counts the reduced axes of the whole loop space in C order.
     """
@@ -385,7 +388,7 @@ def _has_nan(x: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Moments(Monoid):
-    """Count, mean and sum of squared distances from the mean (M2).
+    """_Moments are count, mean and sum of squared distances from the mean (M2).
 
     Merged in pairs as by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
     variances" (1979), which neither cancels nor passes twice over memory.

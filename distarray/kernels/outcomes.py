@@ -12,7 +12,7 @@ from distarray.types import DType
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """One register reduced over axes of the box.
+    """A Reduction is one register reduced over axes of the box.
 
     Parameters
     ----------
@@ -37,7 +37,9 @@ class Reduction:
 
 
 class FloatingPointEvent(NamedTuple):
-    """What numpy would have warned about: ``"divide by zero"``, ``"overflow"`` ... and the function's name."""
+    """A FloatingPointEvent is what numpy would have warned about: ``"divide by zero"``, ``"overflow"`` ... and the
+    function's name.
+    """
 
     kind: str
     function: str

@@ -84,7 +84,7 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class Program:
-    """Elementwise instructions, the registers to be stored in full, and reductions of registers.
+    """A Program is elementwise instructions, the registers to be stored in full, and reductions of registers.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ def shared_program(
 
 
 class _Noted:
-    """The floating-point events of a run are _Noted with the name of the function that the thread calls.
+    """A _Noted notes the floating-point events of a run with the name of the function that the thread calls.
 
     numpy reports once per call: that is once per slice.
     """
@@ -328,7 +328,7 @@ def _partial(reduction: Reduction, value: Any, shape: tuple[int, ...], within: W
 
 
 class _SlicedRun:
-    """One run of a program over a box of several slices.
+    """A _SlicedRun is one run of a program over a box of several slices.
 
     Registers are a list of entries: inputs, results, scalars, then what the schedule adds. For each slice the entries
     of arrays are set to views, then the steps of the schedule are calls on entries.
@@ -561,7 +561,7 @@ def _perform(steps: Sequence[Step], entries: list[Any], current: list[str]) -> N
 
 
 class _Scratch:
-    """Memory for the slots of a schedule, kept by each thread from run to run."""
+    """A _Scratch is memory for the slots of a schedule, kept by each thread from run to run."""
 
     _local = threading.local()
 

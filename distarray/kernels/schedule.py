@@ -20,7 +20,7 @@ from distarray.types import DType
 
 
 class SliceState(NamedTuple):
-    """How a slice of an array comes.
+    """A SliceState says how a slice of an array comes.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class SliceState(NamedTuple):
 
 
 class Call(NamedTuple):
-    """``registers[register] = function(*operands)``; operands are indices of registers and scalars."""
+    """A Call is ``registers[register] = function(*operands)``; operands are indices of registers and scalars."""
 
     register: int
     function: Elementwise
@@ -64,7 +64,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Schedule:
-    """Steps over a list of entries.
+    """A Schedule is steps over a list of entries.
 
     Attributes
     ----------

@@ -24,7 +24,8 @@ from distarray.types import HostArray, Shape
 
 @dataclass(frozen=True, eq=False)
 class BlockFiles:
-    """The files of an array of which each has one block: its elements, C order, native byte order; a `ReadableStore`.
+    """BlockFiles are the files of an array of which each has one block: its elements, C order, native byte order; a
+    `ReadableStore`.
 
     It is told from another by identity: files stay as long as somebody may read them.
 

@@ -33,7 +33,8 @@ from distarray.sharding.boxes import Box
 
 
 class Unfinished:
-    """Blocks that tasks of one member fill one after the other, each where no other does; the last one returns them.
+    """An Unfinished is blocks that tasks of one member fill one after the other, each where no other does; the last one
+    returns them.
 
     A task that is run again fills in the same again, so it does not matter what of it is there already: in memory, or
     in what a worker wrote to disk meanwhile. A worker does not count these blocks, which lie in its store under

@@ -36,7 +36,7 @@ _COPY = Program(1, (), (0,), ())
 
 @dataclass(slots=True)
 class _Grown:
-    """What a chain keeps between the passes, for all of its stages.
+    """A _Grown is what a chain keeps between the passes, for all of its stages.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ class Liveness:
 
 
 class _MadeArray(NamedTuple):
-    """An array that a task makes."""
+    """A _MadeArray is an array that a task makes."""
 
     nbytes: int
     itemsize: int
@@ -531,7 +531,7 @@ class _Times(NamedTuple):
 
 
 class _Clocks:
-    """What waits for what, as each worker sees it."""
+    """_Clocks are what waits for what, as each worker sees it."""
 
     def __init__(self, lowered: Lowered, members: Mapping[Key, int]) -> None:
         self._tasks = lowered.tasks

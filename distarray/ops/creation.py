@@ -36,14 +36,16 @@ TRI = declare("tri", "create", repeatable=True)
 
 
 class ArangeValues(NamedTuple):
-    """The first two elements of an ``arange``, as numpy scalars of its dtype; the others follow from them."""
+    """An ArangeValues is the first two elements of an ``arange``, as numpy scalars of its dtype; the others follow from
+    them.
+    """
 
     first: np.generic
     second: np.generic
 
 
 class LinspaceValues(NamedTuple):
-    """What every element of a ``linspace`` is computed from, in numpy's own steps.
+    """A LinspaceValues is what every element of a ``linspace`` is computed from, in numpy's own steps.
 
     ``index * step + start``, or ``index / div * step + start`` where the step underflows to zero; the last element of
     several is `stop` if `has_endpoint`. All computed in `dtype`, which is floating.

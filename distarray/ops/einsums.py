@@ -52,7 +52,7 @@ PLANS = ("auto", "rows", "sqrt")
 
 
 class KernelPlan(Protocol):
-    """What says how one kernel is cut: what ``dx.plan`` gives."""
+    """A KernelPlan is what says how one kernel is cut: what ``dx.plan`` gives."""
 
     @property
     def kernel(self) -> tuple[Sequence[Sequence[Hashable]], Sequence[Hashable], Mapping[Any, int]]:
@@ -149,7 +149,7 @@ def einsum_order(
 
 
 class _Expression:
-    """The operands of a call with small integers as labels, and what is to be done with them.
+    """An _Expression is the operands of a call with small integers as labels, and what is to be done with them.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ class PathStep(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """What there is to multiply.
+    """Factors are what there is to multiply.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from distarray.types import HostArray
 
 
 class Ask(NamedTuple):
-    """What a program wants computed before it goes on.
+    """An Ask is what a program wants computed before it goes on.
 
     Parameters
     ----------

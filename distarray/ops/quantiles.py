@@ -67,7 +67,7 @@ Indices: TypeAlias = NDArray[Any]  # floating where elements are to be interpola
 
 
 class _Neighbours(NamedTuple):
-    """The ranks on both sides of each quantile, and how far it is from the first to the second."""
+    """_Neighbours are the ranks on both sides of each quantile, and how far it is from the first to the second."""
 
     previous: NDArray[np.int64]
     following: NDArray[np.int64]

@@ -50,7 +50,7 @@ Splitting: TypeAlias = Generator[Ask, tuple[HostArray, ...], Positions]
 
 
 class Runs(NamedTuple):
-    """A vector whose tiles are each in order.
+    """Runs are a vector whose tiles are each in order.
 
     Parameters
     ----------

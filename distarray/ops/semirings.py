@@ -127,7 +127,7 @@ DISTRIBUTIVE: frozenset[tuple[str, str]] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """A join that is parsed and fits the number of operands.
+    """A Joining is a join that is parsed and fits the number of operands.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ from distarray.sharding.sharding import Sharding
 
 
 class ClusterName(NamedTuple):
-    """A cluster as pickles name it, and the client that the array had."""
+    """A ClusterName is a cluster as pickles name it, and the client that the array had."""
 
     scheduler: str
     client: str
@@ -136,7 +136,7 @@ def _taken_out(future: Any, key: Any) -> Any:
 
 
 class ArrivedBlocks(Sequence[Any]):
-    """Blocks that are read from a cluster into this process, each when it is first asked for.
+    """ArrivedBlocks are blocks that are read from a cluster into this process, each when it is first asked for.
 
     Parameters
     ----------

@@ -93,8 +93,8 @@ class BundledTile:
 
 
 class BundledBlocks(Sequence[Any]):
-    """The blocks of an array of which members have several tiles each: what stands for a block is made when it is asked
-    for.
+    """BundledBlocks are the blocks of an array of which members have several tiles each: what stands for a block is
+    made when it is asked for.
 
     Parameters
     ----------

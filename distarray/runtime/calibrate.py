@@ -102,7 +102,7 @@ def measured_links(env: Environment) -> dict[str, float]:
 
 
 class _Bench:
-    """Runs tasks on members and takes the time."""
+    """A _Bench runs tasks on members and takes the time."""
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -279,7 +279,7 @@ def _kind_of_link(a: WorkerFacts, b: WorkerFacts) -> str:
 
 
 class _Returned:
-    """What an earlier call of a run returned."""
+    """A _Returned is what an earlier call of a run returned."""
 
     def __init__(self, number: int) -> None:
         self.number = number

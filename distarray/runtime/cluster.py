@@ -115,7 +115,7 @@ def _lost(future: Future) -> BlocksLostError:
 
 
 class ClusterExecutor:
-    """Runs tasks on the workers that serve a team.
+    """A ClusterExecutor runs tasks on the workers that serve a team.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ def room_nbytes(env: Environment) -> int:
 
 
 class _Workers(NamedTuple):
-    """The workers of a team.
+    """_Workers are the workers of a team.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class _Workers(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What blocks may have of the memory of a worker, by what dask does when it fills up.
+    """A Room is what blocks may have of the memory of a worker, by what dask does when it fills up.
 
     Parameters
     ----------

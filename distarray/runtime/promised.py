@@ -34,7 +34,7 @@ class Promise(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Tasks that make blocks, by key, in any order; and the members of those that are bound to one."""
+    """Sources are tasks that make blocks, by key, in any order; and the members of those that are bound to one."""
 
     tasks: Mapping[Key, Task]
     members: Mapping[Key, int]
@@ -47,7 +47,7 @@ _has_been = False
 
 
 class PromisedBlocks(Sequence[Any]):
-    """The blocks of an array, some of them still to be made; looking at one of these makes all.
+    """PromisedBlocks are the blocks of an array, some of them still to be made; looking at one of these makes all.
 
     Parameters
     ----------

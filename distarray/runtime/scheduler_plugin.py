@@ -75,7 +75,8 @@ async def join(client: str, *, dask_scheduler: Any) -> dict[str, Any]:
 
 
 class ReduceVisits(ReduceReplicas):  # type: ignore[misc]  # distributed has no type information
-    """Dask's policy, which drops replicas above one, and of blocks of ours keeps the one that is at home.
+    """ReduceVisits is Dask's policy, which drops replicas above one, and of blocks of ours keeps the one that is at
+    home.
 
     Dask's own keeps any, so that blocks wander, and later plans move more than they think.
 

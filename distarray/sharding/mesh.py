@@ -46,7 +46,7 @@ def _row_major(sizes: Iterable[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Mesh:
-    """Named axes with sizes. ``Mesh()`` has no axes and one place.
+    """A Mesh is named axes with sizes. ``Mesh()`` has no axes and one place.
 
     Parameters
     ----------

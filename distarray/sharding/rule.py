@@ -40,7 +40,7 @@ _Terms: TypeAlias = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ShardingRule:
-    """Loops of an operation, and how each may be cut.
+    """A ShardingRule is the loops of an operation, and how each may be cut.
 
     Parameters
     ----------

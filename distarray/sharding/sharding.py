@@ -32,7 +32,7 @@ _Bounds = tuple[int, ...] | None
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Sharding:
-    """How the elements of an array lie on a mesh.
+    """A Sharding says how the elements of an array lie on a mesh.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ def _members(client: Any, size: int | None) -> tuple[Any, tuple[Hashable, ...]]:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, init=False, repr=False, eq=False)
 class Team:
-    """A mesh placed on members; together with a device it is the environment of an array.
+    """A Team is a mesh placed on members; together with a device it is the environment of an array.
 
     Parameters
     ----------

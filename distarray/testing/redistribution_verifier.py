@@ -21,7 +21,7 @@ _NORMAL = {"dynslice": 0, "reduce_scatter": 0, "all_reduce": 0, "alltoall": 1, "
 
 
 class _Flaw(Exception):
-    """What is wrong with a step."""
+    """A _Flaw is what is wrong with a step."""
 
 
 def verify(

@@ -29,7 +29,7 @@ _Labels: TypeAlias = tuple[str, ...]
 
 
 class _Union:
-    """Sets of things that are the same."""
+    """A _Union is sets of things that are the same."""
 
     def __init__(self) -> None:
         self._parent: dict[object, object] = {}
@@ -176,7 +176,9 @@ def _is_chain(numbers: Sequence[int]) -> bool:
 
 
 class _AxisFactors:
-    """Axes that are the same everywhere have the same factors: how a size is a product, row-major."""
+    """_AxisFactors say which axes are the same everywhere, and so have the same factors: how a size is a product,
+    row-major.
+    """
 
     def __init__(self) -> None:
         self.same = _Union()
@@ -233,7 +235,7 @@ def _groups(source: str, before: Sequence[int], target: str, after: Sequence[int
 
 
 class _Builder:
-    """Makes the EinGraph, node by node."""
+    """A _Builder makes the EinGraph, node by node."""
 
     def __init__(
         self,

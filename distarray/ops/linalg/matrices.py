@@ -25,35 +25,35 @@ WHOLE = "i: whole, j: whole"
 
 
 class EigResult(NamedTuple):
-    """Eigenvalues and, as columns, eigenvectors of general matrices; complex."""
+    """An EigResult has eigenvalues and, as columns, eigenvectors of general matrices; complex."""
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class EighResult(NamedTuple):
-    """Ascending eigenvalues and, as columns, eigenvectors of symmetric or Hermitian matrices."""
+    """An EighResult has ascending eigenvalues and, as columns, eigenvectors of symmetric or Hermitian matrices."""
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class QRResult(NamedTuple):
-    """Orthonormal columns and an upper triangle."""
+    """A QRResult has orthonormal columns and an upper triangle."""
 
     Q: Array
     R: Array
 
 
 class SlogdetResult(NamedTuple):
-    """Sign and logarithm of the modulus of determinants."""
+    """A SlogdetResult has sign and logarithm of the modulus of determinants."""
 
     sign: Array
     logabsdet: Array
 
 
 class SVDResult(NamedTuple):
-    """Left singular vectors, descending singular values, right singular vectors as rows."""
+    """An SVDResult has left singular vectors, descending singular values, right singular vectors as rows."""
 
     U: Array
     S: Array

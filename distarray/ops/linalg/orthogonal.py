@@ -133,7 +133,7 @@ def _merged(bounds: Sequence[int], n: int, largest: int) -> Bounds:
 
 
 class _Reflector(NamedTuple):
-    """The unitary matrix ``I - V @ T @ V^H`` on the rows from `start` on; `v` is `V` transposed."""
+    """A _Reflector is the unitary matrix ``I - V @ T @ V^H`` on the rows from `start` on; `v` is `V` transposed."""
 
     start: int
     v: Expr

@@ -39,7 +39,7 @@ def boundaries(extent: int, cut: AxisCut) -> tuple[int, ...]:
 
 
 class Overlap(NamedTuple):
-    """Sums over the pairs (producer's block, consumer's block) of one axis that overlap.
+    """An Overlap is sums over the pairs (producer's block, consumer's block) of one axis that overlap.
 
     Parameters
     ----------

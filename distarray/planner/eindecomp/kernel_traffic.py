@@ -53,7 +53,7 @@ def _seconds(machine: Machine, owners: Any, nbytes: Any) -> Any:
 
 @dataclass
 class Copies:
-    """What workers have of one array: their blocks, and what they fetched. Each element is fetched once.
+    """Copies are what workers have of one array: their blocks, and what they fetched. Each element is fetched once.
 
     Parameters
     ----------

@@ -154,7 +154,7 @@ def _with_waves(axes: tuple[tuple[str, ...], ...], mesh: Mesh, facts: Facts, lim
 
 
 class _Variables:
-    """Makes the variables of a graph, stage by stage."""
+    """A _Variables makes the variables of a graph, stage by stage."""
 
     def __init__(
         self, planning: Planning, splits: Mapping[int, tuple[int, ...]], corners: Mapping[int, tuple[int, ...]]

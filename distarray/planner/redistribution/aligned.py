@@ -34,7 +34,7 @@ class _AxisFactor:
 
 @dataclass(slots=True)
 class _Push:
-    """What one step pushes: the pieces of its slot, major first."""
+    """A _Push is what one step pushes: the pieces of its slot, major first."""
 
     pieces: list[_AxisFactor] = field(default_factory=list)
 

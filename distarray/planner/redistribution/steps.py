@@ -29,7 +29,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DynSlice(Collective):
-    """Every device keeps one of `n` slices of its tile along `dim`: ``index[d]``. Costs nothing."""
+    """In a DynSlice every device keeps one of `n` slices of its tile along `dim`: ``index[d]``. It costs nothing."""
 
     dim: int
     n: int
@@ -40,7 +40,9 @@ class DynSlice(Collective):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllGather(Collective):
-    """The devices of each group, which hold `n` adjacent tiles along `dim` in this order, all get their union."""
+    """In an AllGather the devices of each group, which hold `n` adjacent tiles along `dim` in this order, all get their
+    union.
+    """
 
     dim: int
     n: int
@@ -51,7 +53,7 @@ class AllGather(Collective):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllToAll(Collective):
-    """A group gathers `n` adjacent tiles along `src_dim`, and each member keeps one slice of `dst_dim`.
+    """In an AllToAll a group gathers `n` adjacent tiles along `src_dim`, and each member keeps one slice of `dst_dim`.
 
     Member ``m`` of a group keeps slice ``m``, or ``index[d]`` if given: a permutation inside each group.
     """
@@ -67,7 +69,7 @@ class AllToAll(Collective):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllPermute(Collective):
-    """Device ``d`` gets the tile that device ``perm[d]`` has, for every device."""
+    """In an AllPermute device ``d`` gets the tile that device ``perm[d]`` has, for every device."""
 
     perm: IntArray
 
@@ -76,7 +78,7 @@ class AllPermute(Collective):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exchange(Collective):
-    """Every device gets any tile, from whoever holds pieces of it.
+    """In an Exchange every device gets any tile, from whoever holds pieces of it.
 
     Parameters
     ----------
@@ -111,7 +113,9 @@ class Exchange(Collective):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReduceScatter(Collective):
-    """The devices of each group hold addends of one tile; each gets the sum of one of `n` slices along `dim`."""
+    """In a ReduceScatter the devices of each group hold addends of one tile; each gets the sum of one of `n` slices
+    along `dim`.
+    """
 
     dim: int
     n: int
@@ -122,7 +126,7 @@ class ReduceScatter(Collective):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllReduce(Collective):
-    """The devices of each group hold addends of one tile, and all get the sum."""
+    """In an AllReduce the devices of each group hold addends of one tile, and all get the sum."""
 
     n: int
     groups: IntArray

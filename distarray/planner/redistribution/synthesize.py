@@ -35,7 +35,7 @@ from distarray.planner.redistribution.weak import Elements, Path, Prices, Space,
 
 @dataclass(frozen=True)
 class Solution:
-    """Steps of a plan, for all arrays and meshes that differ in names alone.
+    """A Solution is the steps of a plan, for all arrays and meshes that differ in names alone.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def _direct(problem: Problem) -> list[Step]:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """What says how long a plan takes."""
+    """A _Model is what says how long a plan takes."""
 
     itemsize: int
     rates: Rates

@@ -105,7 +105,7 @@ class Movement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """What a schedule asks of a step."""
+    """A _Demand is what a schedule asks of a step."""
 
     is_slice: bool
     #: Number of the group of each device, or None.

@@ -152,7 +152,9 @@ class Prices(Protocol):
 
 
 class Elements:
-    """The prices of the paper (figure 11): an all-to-all and a permute cost the tile, a gather what it makes."""
+    """Elements are the prices of the paper (figure 11): an all-to-all and a permute cost the tile, a gather what it
+    makes.
+    """
 
     may_repeat = False
 
@@ -264,7 +266,9 @@ def _walked(trail: Any) -> tuple[Parts, tuple[tuple[int, int, int], ...]]:
 
 
 class _Prefix(NamedTuple):
-    """Part counts; per dimension what is left of the source's, and the factors pushed on top of it, top last."""
+    """A _Prefix is part counts; per dimension what is left of the source's, and the factors pushed on top of it, top
+    last.
+    """
 
     parts: Parts
     left: Parts
@@ -290,7 +294,9 @@ def _popped(state: _Prefix, i: int, n: int) -> tuple[int, tuple[int, ...]] | Non
 
 
 class _Remainder(NamedTuple):
-    """What is still to be done: dimensions that lack parts, hold too much of the source, have too many parts."""
+    """A _Remainder is what is still to be done: dimensions that lack parts, hold too much of the source, have too many
+    parts.
+    """
 
     missing: int
     over: int
