@@ -82,8 +82,7 @@ def item(node: Expr) -> HostArray:
             if found is not None:
                 return found
         window.observe((node,))
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     if memo.on_client and type(memo.blocks[0]) is np.ndarray:
         block: HostArray = memo.blocks[0]
         return block
@@ -117,8 +116,7 @@ def _from_rows(source: Expr | Scalar, lens: Affine) -> HostArray | None:
 
 def _from_block(source: Expr, lens: Affine) -> HostArray:
     """Return an element of blocks in this process: no copy of rows, which a write to ``x.local(m)`` would not reach."""
-    memo = source.memo
-    assert memo is not None
+    memo = source.stored
     boundaries = memo.sharding.boundaries(source.shape)
     ((tile, _, box),) = lens.fragments(tuple(map(range, lens.shape)), boundaries)
     frame = tile_box(boundaries, tile)

@@ -191,8 +191,7 @@ class Movable(Handle):
             raise IndexError(f"member {member} is not one of the {size} of {self.team!r}")
         window.flush()
         version = own_storage(self._base, self._lens)
-        memo = version.memo
-        assert memo is not None
+        memo = version.stored
         sharding = memo.sharding
         numbers = [i for i, t in enumerate(sharding.tiles()) if memo.on_client or member in sharding.members(t, size)]
         if len(numbers) > 1:
@@ -237,8 +236,7 @@ class Movable(Handle):
         from distarray.runtime import hosts
 
         hosts.place(node)
-        assert node.memo is not None
-        return node, node.memo
+        return node, node.stored
 
 
 def _through(x: Handle, block: Any, frame: tuple[range, ...]) -> tuple[Any, tuple[slice, ...]]:

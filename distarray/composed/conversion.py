@@ -209,12 +209,10 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
         if host.nbytes > memory_limit(env) // 4:
             return DistArray._on(read_store(host.shape, host.dtype, HostMemory(host), env, pin))
         node = source(backend_for(env.device).adopt(host), env, pin=pin, on_client=False)
-        assert node.memo is not None
-        node.memo.exported = False
+        node.stored.exported = False
         return DistArray._on(node)
     node = source(host, env, pin=pin)
-    assert node.memo is not None
-    node.memo.exported = not is_ours
+    node.stored.exported = not is_ours
     if pin is not None and forced_parts.get() is not None:
         # Small host arrays would be computed as one block, whatever their pin.
         blocks = [np.array(pin.tile_of(host, tile)) for tile in pin.tiles()]

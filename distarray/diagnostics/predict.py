@@ -159,8 +159,7 @@ def planned_sharding(node: Expr, env: Environment) -> Sharding:
     with members.locked():
         known = foreseen([node]).stand_ins
         if id(node) in known:
-            memo = known[id(node)].memo
-            assert memo is not None
+            memo = known[id(node)].stored
             return memo.sharding
         found = prepare.rehearsed([node], known)
         if found is None:

@@ -348,6 +348,13 @@ class Expr:
         return n
 
     @property
+    def stored(self) -> Stored:
+        """Return the memo of a node that is evaluated."""
+        memo = self.memo
+        assert memo is not None
+        return memo
+
+    @property
     def is_to_raise(self) -> bool:
         """Return whether numpy is to raise of elements: ``errstate`` of the user's says so of some kind of them."""
         return self.errstate is not None and "raise" in self.errstate

@@ -325,8 +325,7 @@ def _joined(reads: Sequence[Read], values: Sequence[Any], backend: Any) -> list[
 def run_fold(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """Return what one tile gives to a fold: a partial result, or the result where there is no other tile."""
     backend = backend_for(stage.device, tile.member)
-    values = _arguments(tile, args, backend)
-    blocks = [r.assemble(values, backend) for r in tile.reads]
+    blocks = _blocks_of(tile, args, backend)
     with errstate(stage):
         partial = FOLD[stage.name].partial(backend.xp, *blocks, params=stage.params)
         (shape,) = tile.finish
@@ -337,8 +336,7 @@ def run_fold(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
 def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """Return one tile of a whole-block kernel; a tuple where the operation has several results."""
     backend = backend_for(stage.device, tile.member)
-    values = _arguments(tile, args, backend)
-    blocks = [r.assemble(values, backend) for r in tile.reads]
+    blocks = _blocks_of(tile, args, backend)
 
     if backend.xp is np and stage.name in FILL:
 
@@ -403,8 +401,7 @@ def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
 def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """Return one tile of an integer-array read whose source is all here."""
     backend = backend_for(stage.device, tile.member)
-    values = _arguments(tile, args, backend)
-    blocks = [r.assemble(values, backend) for r in tile.reads]
+    blocks = _blocks_of(tile, args, backend)
     if backend.xp is not np:
         return tables.take(backend.xp, blocks[0], blocks[1:], stage.params)
 
@@ -435,10 +432,15 @@ def take_part(stage: StageSpec, tile: TileSpec, starts: Sequence[tuple[int, ...]
     return [tables.take_part(backend.xp, x, index, at, stage.params) for (x, *index), at in zip(blocks, starts)]
 
 
+def _blocks_of(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Array]:
+    """Return the operands of a kernel that runs on whole blocks."""
+    values = _arguments(tile, args, backend)
+    return [r.assemble(values, backend) for r in tile.reads]
+
+
 def _blocks_of_each(tile: TileSpec, args: Sequence[Any], backend: Any, n: int) -> list[list[Array]]:
     """Return the operands of `n` calls whose reads stand one after the other."""
-    values = _arguments(tile, args, backend)
-    blocks = [r.assemble(values, backend) for r in tile.reads]
+    blocks = _blocks_of(tile, args, backend)
     each = len(blocks) // n
     return [blocks[k : k + each] for k in range(0, len(blocks), each)]
 
@@ -479,7 +481,6 @@ def run_tiles(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     grid.
     """
     backend = backend_for(stage.device, tile.member)
-    values = _arguments(tile, args, backend)
-    blocks = [r.assemble(values, backend) for r in tile.reads]
+    blocks = _blocks_of(tile, args, backend)
     with errstate(stage):
         return _plain(tables.BLOCK[stage.name](backend.xp, *blocks, params=(*stage.params, tile.offset)))

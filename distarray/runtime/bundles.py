@@ -135,8 +135,7 @@ class BundledBlocks(Sequence[Any]):
 
 def holdings(node: Expr) -> Iterator[tuple[int, int, Any]]:
     """Yield, for each block or bundle of an evaluated node, its member, its bytes and what stands for it."""
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     tiles, sizes = dealt(memo.sharding), n_elements(memo.sharding, node.shape)
     blocks = memo.handles
     for member, numbers in tiles.tiles.items():

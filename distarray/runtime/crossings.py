@@ -135,8 +135,7 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
     """Note how pending nodes will lie."""
     for node in sources:
         if id(node) in known.stand_ins and id(node) not in known.lying:
-            memo = known.stand_ins[id(node)].memo
-            assert memo is not None
+            memo = known.stand_ins[id(node)].stored
             known.lying[id(node)] = memo
     for env, group in _by_env([n for n in sources if id(n) not in known.lying]).items():
         known.before |= {id(n): Counter(known.coming) for n in group}

@@ -38,8 +38,7 @@ def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[],
     free = {id(n) for n in unneeded}
     if free:
         for node in unneeded:
-            assert node.memo is not None
-            node.memo.is_given_up = True
+            node.stored.is_given_up = True
         # Asked after that: what is not live now cannot be read by an operation that begins later.
         found = others()
         if found is None:

@@ -74,8 +74,7 @@ def moved(node: Expr, env: Environment, pin: Sharding | None) -> Stored:
     MemoryBudgetError
         If workers cannot hold what it takes.
     """
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     if memo.on_client:
         # Small, or not placed yet: its first use brings it to where it is to be.
         return _stored(node, Sharding.whole(env.mesh, node.ndim), _lent(node), on_client=True)
@@ -91,10 +90,9 @@ def moved(node: Expr, env: Environment, pin: Sharding | None) -> Stored:
 
 def _stored(node: Expr, sharding: Sharding, blocks: Sequence[Block], *, on_client: bool) -> Stored:
     """Return the memo of what was made of a node: its own blocks may be among them, or what they are views of."""
-    assert node.memo is not None
     stored = Stored(sharding, blocks, on_client, exported=False)
-    if not node.env.is_cluster or node.memo.on_client:
-        theirs = {id(block) for block in node.memo.blocks}
+    if not node.env.is_cluster or node.stored.on_client:
+        theirs = {id(block) for block in node.stored.blocks}
         stored.share(k for k, block in enumerate(blocks) if id(block) in theirs)
     return stored
 
@@ -174,8 +172,7 @@ def _lent(node: Expr) -> list[Block]:
 
     Where somebody may write to a block already, and where it cannot be known, it is copied.
     """
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     if memo.exported or any(type(b) is not np.ndarray or is_lent(b, to_write=True) for b in memo.blocks):
         backend = backend_for(node.env.device if not memo.on_client else "cpu", 0)
         return [backend.copy(block) for block in memo.blocks]
@@ -217,8 +214,7 @@ def _carried(block: Block, target: Target, backend: Backend, member: int) -> Blo
 
 def _changed(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: Target) -> list[Any]:
     """Return blocks that each member of a team of a cluster brings to another device."""
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     run = f"{_process}-{next(_runs)}"
     tasks: dict[Any, Task] = {}
     for number, tile in enumerate(tiles):

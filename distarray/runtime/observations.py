@@ -24,8 +24,7 @@ def count_fetched(nbytes: int) -> None:
 
 def fetch(node: Expr) -> np.ndarray[Any, Any]:
     """Return an evaluated node as one host array that the caller owns."""
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     count_fetched(node.nbytes)
     if memo.on_client:
         return np.array(memo.blocks[0], copy=True)
@@ -47,8 +46,7 @@ def fetch_into(node: Expr, out: np.ndarray[Any, Any]) -> None:
     """Write an evaluated node into a host array of its shape, one block after the other; blocks of this process that
     share memory with it are copied first.
     """
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     here = [b for b in memo.blocks if isinstance(b, np.ndarray)]
     if memo.on_client or any(np.may_share_memory(b, out) for b in here):
         np.copyto(out, fetch(node) if len(here) > 1 else here[0], casting="unsafe")  # of one, numpy sees the overlap
@@ -61,8 +59,7 @@ def fetch_into(node: Expr, out: np.ndarray[Any, Any]) -> None:
 
 def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any]]:
     """Return some blocks of an evaluated node as host arrays; what is lost and can be had again is made again."""
-    memo, wanted = node.memo, list(numbers)
-    assert memo is not None
+    memo, wanted = node.stored, list(numbers)
     try:
         return read_blocks(node, wanted)
     except BlocksLostError:
@@ -121,8 +118,7 @@ def state_of(node: Expr) -> str:
     """Return what is known of the blocks of an evaluated node: ``"finished"``, ``"pending"`` or ``"failed"``; asks
     nobody.
     """
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     if memo.on_client or not node.env.is_cluster:
         return "finished"
     handles = getattr(memo.blocks, "held", memo.handles)
