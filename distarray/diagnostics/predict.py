@@ -202,10 +202,6 @@ def _itemsize(graph: Graph, i: int) -> int:
     return itemsize
 
 
-def _n_elements(boxes: Iterable[Box]) -> int:
-    return sum(map(size, union(boxes)))
-
-
 def _read(draft: Draft, graph: Graph) -> int:
     if draft.moves is not None:
         return graph.nodes[draft.moves.node].nbytes
@@ -219,7 +215,7 @@ def _read(draft: Draft, graph: Graph) -> int:
                 boxes.setdefault((want.node, -1), []).append(want.lens.source_box(want.box))
             for _, number, source, _ in want.fragments:
                 boxes.setdefault((want.node, number), []).append(source)
-        total += sum(_n_elements(b) * _itemsize(graph, node) for (node, _), b in boxes.items())
+        total += sum(sum(map(size, union(b))) * _itemsize(graph, node) for (node, _), b in boxes.items())
     return total
 
 

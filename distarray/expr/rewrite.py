@@ -433,7 +433,8 @@ def simplify(node: Expr) -> Expr:
         # Most operations have no row: this look-up is all that they pay.
         rewrites = _rewrites.get(node.op)
         if rewrites is None:
-            rewrites = _rewrites[node.op] = _rewrites_of(node.op)
+            names = (node.op.name, node.op.kind)
+            rewrites = _rewrites[node.op] = tuple([rule.rewrite for rule in RULES if rule.match in names])
         for rewrite in rewrites:
             found = rewrite(node)
             if found is not None:
@@ -443,7 +444,3 @@ def simplify(node: Expr) -> Expr:
         if found.memo is not None:
             return found
         node = found
-
-
-def _rewrites_of(op: Op) -> tuple[Rewrite, ...]:
-    return tuple(rule.rewrite for rule in RULES if rule.match in (op.name, op.kind))

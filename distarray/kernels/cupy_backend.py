@@ -281,7 +281,7 @@ class CupyBackend:
 
     def _call(self, name: str, params: tuple[Any, ...], operands: Sequence[Any], dtype: DType) -> Block:
         cupy, canonical = self.cupy, numpy_name(name)
-        known = tuple(_type_of(x) for x in operands)
+        known = tuple([x.dtype if hasattr(x, "dtype") else type(x) for x in operands])
         if dtype.kind not in "biufc":
             raise NotSupportedError(f"not on cuda: CuPy has no arrays of dtype {dtype}")
         arrays = [
@@ -318,10 +318,6 @@ class CupyBackend:
         if isinstance(result, tuple):
             result = result[params[0]]
         return result.astype(dtype, copy=False)
-
-
-def _type_of(x: Any) -> DType | type:
-    return x.dtype if hasattr(x, "dtype") else type(x)
 
 
 # ------------------------------------------------------------------------------------------------------ kernels

@@ -57,7 +57,7 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
     """
     steps = [node for node in order if node.memo is None]
     uses, root = uses_of(steps, wanted)
-    steps.sort(key=_program_order)
+    steps.sort(key=lambda node: node.seq)  # as in the program
     values: dict[int, Any] = {}
     fresh = set(donated)
     for node in order:
@@ -204,10 +204,6 @@ def _owned(node: Expr, value: Any, fresh: Collection[int], root: Mapping[int, in
     ):
         return value
     return np.array(value, order="C")
-
-
-def _program_order(node: Expr) -> int:
-    return node.seq
 
 
 def _step(

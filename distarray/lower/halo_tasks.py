@@ -114,7 +114,8 @@ def _want(
         box = boxes[step]
         for i in link.stored:
             if i in need and box is not None:
-                _frame(grown.blocks[i], member, box)
+                made = grown.blocks[i]
+                made.frames[made.members.index(member)] = box
         if link.written in need:
             base = grown.blocks.get(link.base)
             number = low.located[link.written].members.index(member)
@@ -140,10 +141,6 @@ def _want(
         node = link.made[0]
         number = low.located[node].members.index(member)
         draft.tiles.append(Tile(list(low.located[node].sharding.tiles())[number], number, box, member, wants))
-
-
-def _frame(at: Located, member: int, box: Box) -> None:
-    at.frames[at.members.index(member)] = box
 
 
 # -------------------------------------------------------------------------------------------------- second pass

@@ -188,7 +188,8 @@ def _samples(low: Positions, high: Positions, n: int) -> list[Positions]:
     else:
         share = isqrt(4 * int(widths.sum()) * int((low < high).sum())) // len(widths)
         each = max(min(share, SAMPLES // len(widths)), SAMPLES_OF_INTERVAL)
-    return [_union([_regular(int(a), int(b), each) for a, b in i]) for i in intervals]
+    nothing = np.empty(0, np.int64)
+    return [np.unique(np.concatenate([nothing, *[_regular(int(a), int(b), each) for a, b in i]])) for i in intervals]
 
 
 def _regular(low: int, high: int, n: int) -> Positions:
@@ -196,10 +197,6 @@ def _regular(low: int, high: int, n: int) -> Positions:
     if width <= n:
         return np.arange(low, high, dtype=np.int64)
     return low + np.arange(1, n + 1, dtype=np.int64) * width // (n + 1)
-
-
-def _union(positions: Sequence[Positions]) -> Positions:
-    return np.unique(np.concatenate([np.empty(0, np.int64), *positions]))
 
 
 def _narrowed(

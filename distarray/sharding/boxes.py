@@ -262,13 +262,9 @@ def _merge_ranges(ranges: list[range], *, strided: bool) -> list[range]:
     return out
 
 
-def _first_axis(box: Box) -> tuple[int, int]:
-    return box[0].start, -size(box)
-
-
 def _disjoint(boxes: list[Box]) -> list[Box]:
     """Return the boxes with the same elements, each element in one of them."""
-    boxes.sort(key=_first_axis)
+    boxes.sort(key=lambda box: (box[0].start, -size(box)))
     for i, a in enumerate(boxes):
         stop = a[0].stop
         for b in boxes[i + 1 :]:
