@@ -11,11 +11,10 @@ replicas, and the lowest of them is primary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from types import MappingProxyType
 from typing import Any
 
 from distarray.errors import ShardingError
@@ -257,11 +256,6 @@ class Sharding:
         )
 
     # -- value --------------------------------------------------------------------------------------------------
-
-    @property
-    def monoids(self) -> Mapping[str, str]:
-        """Return the monoid of each unreduced mesh axis."""
-        return MappingProxyType(dict(self.unreduced))
 
     def __eq__(self, other: object) -> bool:
         if self is other:
