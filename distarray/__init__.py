@@ -74,8 +74,7 @@ _HOMES = {
     "distarray.composed.nans": "nan_to_num nanargmax nanargmin nancumprod nancumsum",
     "distarray.composed.numpy_signatures": (
         "all amax amin any argmax argmin argsort around clip concat concatenate count_nonzero cumprod cumsum "
-        "diff max mean min prod ptp repeat round sort stack std sum take take_along_axis tile trace tril triu "
-        "var where"
+        "diff max mean min prod ptp repeat round sort stack std sum take trace var where"
     ),
     "distarray.composed.overlap": "map_overlap",
     "distarray.composed.pieces": "block piecewise trim_zeros",
@@ -132,11 +131,13 @@ _HOMES = {
         "spacing sqrt square subtract tan tanh true_divide trunc"
     ),
     "distarray.ops.families": "ufunc",
+    "distarray.ops.indexing": "take_along_axis",
     "distarray.ops.joining": "append column_stack dstack hstack roll row_stack vstack",
-    "distarray.ops.manipulation": "broadcast_shapes diagflat",
+    "distarray.ops.manipulation": "broadcast_shapes diagflat tril triu",
     "distarray.ops.quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
     "distarray.ops.reductions": "average cumulative_prod cumulative_sum",
     "distarray.ops.padding": "pad",
+    "distarray.ops.repetition": "tile",
     "distarray.ops.searching": "searchsorted",
     "distarray.ops.segments": "segment_max segment_mean segment_min segment_prod segment_reduce segment_sum",
     "distarray.ops.sorting": "argpartition lexsort partition sort_complex topk",

@@ -89,8 +89,7 @@ from distarray.composed.nans import (
 )
 from distarray.composed.numpy_signatures import (
     all, amax, amin, any, argmax, argmin, argsort, around, clip, concat, concatenate, count_nonzero, cumprod,
-    cumsum, diff, max, mean, min, prod, ptp, repeat, round, sort, stack, std, sum, take, take_along_axis,
-    tile, trace, tril, triu, var, where
+    cumsum, diff, max, mean, min, prod, ptp, repeat, round, sort, stack, std, sum, take, trace, var, where
 )
 from distarray.composed.overlap import (
     map_overlap
@@ -208,11 +207,14 @@ from distarray.ops.elementwise import (
 from distarray.ops.families import (
     ufunc
 )
+from distarray.ops.indexing import (
+    take_along_axis
+)
 from distarray.ops.joining import (
     append, column_stack, dstack, hstack, roll, row_stack, vstack
 )
 from distarray.ops.manipulation import (
-    broadcast_shapes, diagflat
+    broadcast_shapes, diagflat, tril, triu
 )
 from distarray.ops.quantiles import (
     median, nanmedian, nanpercentile, nanquantile, percentile, quantile
@@ -222,6 +224,9 @@ from distarray.ops.reductions import (
 )
 from distarray.ops.padding import (
     pad
+)
+from distarray.ops.repetition import (
+    tile
 )
 from distarray.ops.searching import (
     searchsorted

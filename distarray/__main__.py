@@ -17,8 +17,6 @@ from typing import Any, NoReturn
 from distarray.diagnostics.table import format_nbytes, format_seconds, format_table
 from distarray.errors import OnnxShardingError
 
-__all__ = ["main"]
-
 #: Distributions whose versions matter when something goes wrong: what computes, what schedules, what is optional.
 PACKAGES = (
     *("numpy", "scipy", "dask", "distributed", "array-api-compat", "opt_einsum"),
@@ -178,7 +176,7 @@ def _named_file(text: str) -> tuple[str, str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
+    """A _Parser says in one line what is wrong."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")

@@ -17,12 +17,6 @@ import numpy as np
 
 from distarray.types import Axes, DTypeLike, HostArray, Shape
 
-__all__ = [
-    "CASTINGS", "MAX_COUNT", "ORDERS", "callback", "choice", "count", "diagonal", "flag", "host_array",
-    "host_positions", "integer", "integers", "mapping", "memory_order", "naming", "normalize_axes",
-    "normalize_axis", "number", "parse_shape", "refuse_loose_axis", "sequence", "shown",
-]  # fmt: skip
-
 T = TypeVar("T")
 
 #: Types that are refused as sequences, though they can be iterated over: bytes give integers, mappings and sets keys.
@@ -159,10 +153,10 @@ def normalize_axes(axis: Any, ndim: int, name: str = "axis") -> Axes:
 _LOOSE_AXES = frozenset({list, bool, np.bool})
 
 
-def refuse_loose_axis(axis: Any, name: str = "axis") -> None:
+def refuse_loose_axis(axis: Any) -> None:
     """Raise numpy's TypeError for a list of axes and for a truth value, which only some of its functions take."""
     if type(axis) in _LOOSE_AXES:
-        raise TypeError(f"{name}={shown(axis)} must be an integer or a tuple of integers, not {type(axis).__name__}")
+        raise TypeError(f"axis={shown(axis)} must be an integer or a tuple of integers, not {type(axis).__name__}")
 
 
 def parse_shape(shape: Any, name: str = "shape") -> Shape:
@@ -300,7 +294,7 @@ ORDERS = ("C", "F", "A", "K")
 CASTINGS = ("no", "equiv", "safe", "same_kind", "same_value", "unsafe")
 
 
-def memory_order(value: Any, allowed: Collection[str] = ORDERS, name: str = "order") -> str:
+def memory_order(value: Any, allowed: Collection[str] = ORDERS) -> str:
     """Return one of numpy's names of an order of elements in memory, in capitals; None is the first of those allowed.
 
     Raises
@@ -312,7 +306,7 @@ def memory_order(value: Any, allowed: Collection[str] = ORDERS, name: str = "ord
     """
     if value is None:
         return next(iter(allowed))
-    return choice(value.upper() if isinstance(value, str) else value, allowed, name)
+    return choice(value.upper() if isinstance(value, str) else value, allowed, "order")
 
 
 #: Classes of the errors that numpy raises when the value of an argument is wrong.

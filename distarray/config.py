@@ -23,7 +23,9 @@ __all__ = ["get", "names", "parse_option", "set"]
 
 
 class _Option(NamedTuple):
-    """What an option accepts: in words, for the error; and as a parser that raises ValueError or TypeError."""
+    """An _Option is what an option accepts: in words, for the error; and as a parser that raises ValueError or
+    TypeError.
+    """
 
     allowed: str
     parse: Callable[[Any], Any]

@@ -7,8 +7,6 @@ from contextvars import ContextVar
 from distarray import config
 from distarray.scoped import Scoped
 
-__all__ = ["errors_wait", "waiting"]
-
 #: Whether errors of kernels wait in this context, whatever the option ``errors`` says.
 _waits: ContextVar[bool] = ContextVar("distarray errors wait", default=False)
 

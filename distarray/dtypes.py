@@ -12,8 +12,6 @@ import numpy as np
 
 from distarray.arguments import shown
 
-__all__ = ["as_dtype", "notation", "parse_notation"]
-
 _BITS = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64), "c": (64, 128)}
 
 _TEXT = "codes of text: values, codes = numpy.unique(text, return_inverse=True)"

@@ -20,7 +20,7 @@ __all__ = [
 
 
 class ShardingError(ValueError):
-    """A cut, mesh, layout or rule that cannot be: names the axis and the numbers."""
+    """Said of a cut, mesh, layout or rule that cannot be: the text names the axis and the numbers."""
 
 
 class OnnxShardingError(ShardingError):
@@ -75,4 +75,4 @@ class DeletedArrayError(RuntimeError):
 
 
 class NotSupportedError(TypeError):
-    """A numpy function without an implementation here; the text names the way out."""
+    """A numpy function has no implementation here; the text names the way out."""

@@ -10,29 +10,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-__all__ = [
-    "adopt",
-    "call_at_call",
-    "call_by_numpy",
-    "drive",
-    "find_client",
-    "find_helpers",
-    "is_beyond_memory",
-    "known_following",
-    "lazily_read",
-    "map_at_call",
-    "may_compile",
-    "meet",
-    "name_client",
-    "nested",
-    "new_arrays_environment",
-    "numpy_protocol",
-    "on_failure",
-    "planned_cost",
-    "resolve_members",
-    "within",
-]
-
 # -------------------------------------------------------------------------------- sharding asks, runtime answers
 
 #: Who the members of a new team are: from (the client that the user named or None, members wanted, None for all that

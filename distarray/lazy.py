@@ -13,8 +13,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__all__ = ["attach", "import_extra"]
-
 
 def import_extra(name: str, what: str, extra: str | None = None) -> ModuleType:
     """Return a library that the package does without, but not `what`; by default its extra has its name.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextvars import ContextVar, Token
 from typing import Generic, TypeVar
 
-__all__ = ["Scoped"]
-
 T = TypeVar("T")
 
 

@@ -12,21 +12,6 @@ from typing import Any, Literal, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Axes",
-    "AxesLike",
-    "Casting",
-    "DType",
-    "DTypeLike",
-    "HostArray",
-    "Layout",
-    "LayoutLike",
-    "NBytesLike",
-    "Scalar",
-    "Shape",
-    "ShapeLike",
-]
-
 Shape: TypeAlias = tuple[int, ...]
 ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 
@@ -38,13 +23,6 @@ AxesLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 DType: TypeAlias = np.dtype[Any]
 DTypeLike: TypeAlias = npt.DTypeLike | None
 HostArray: TypeAlias = npt.NDArray[Any]
-
-#: What has a value but no environment: it adopts that of the array beside it.
-Scalar: TypeAlias = bool | int | float | complex | np.generic
-
-#: Order of the axes in memory, outermost first.
-Layout: TypeAlias = tuple[int, ...]
-LayoutLike: TypeAlias = Literal["C", "F"] | Sequence[int]
 
 Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 

@@ -147,6 +147,20 @@ def name_violations(module: Module) -> list[str]:
     ]
 
 
+#: First words of fragments: what is read of a function alone, in an editor, is a sentence about it.
+FRAGMENT = re.compile(r"(A|An|As|By|For each|How|In all|Likewise|Of|Same|Than|The|What|Whether|Which|numpy's)\b")
+
+
+def docstring_fragments(module: Module) -> list[str]:
+    """Functions whose docstrings have no verb that says what they do, such as "Of a box."."""
+    functions = [n for n in ast.walk(module.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [
+        f"{module.name}:{n.lineno} {n.name} does not say what it does"
+        for n in functions
+        if FRAGMENT.match(ast.get_docstring(n) or "")
+    ]
+
+
 def docstring_violations(module: Module) -> list[str]:
     return [] if ast.get_docstring(module.tree) else [f"{module.name} has no docstring"]
 
@@ -281,6 +295,7 @@ CHECKS = [
     reassignments,
     node_changes,
     docstring_violations,
+    docstring_fragments,
     docstring_name_violations,
     size_violations,
     dunder_all_violations,
@@ -433,6 +448,7 @@ def test_relative_import_in_a_package_counts_from_the_package():
         (name_violations, Module("distarray.planner.utils", '"""Doc."""')),
         (name_violations, Module("distarray.array._core", '"""Doc."""')),
         (docstring_violations, Module("distarray.planner.cost", "x = 1")),
+        (docstring_fragments, Module("distarray.planner.cost", 'def f(box):\n    """Of a box."""')),
         (reassignments, Module("distarray.array.array", "from distarray.expr import bind\nbind.adopt = print")),
         (reassignments, Module("distarray.array.array", "from distarray.expr import bind as b\nx, b.adopt = 1, print")),
         (reassignments, Module("distarray.array.array", "from ..expr import bind\nbind.adopt = print")),

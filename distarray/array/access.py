@@ -100,8 +100,7 @@ def copied(expr: Expr, *, in_c_order: bool = False) -> Expr:
     """Return a computed node in memory of its own, with the elements of one whose blocks are here, and their layout
     unless C order is asked for.
     """
-    memo = expr.memo
-    assert memo is not None
+    memo = expr.stored
     sharding = memo.sharding.with_layout("C") if in_c_order else memo.sharding
     fresh = cast(expr, expr.dtype)
     blocks = [_copied(block, "C" if in_c_order else "K") for block in memo.blocks]

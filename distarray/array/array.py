@@ -102,7 +102,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
 
     @property
     def at(self) -> writes.At[Self]:
-        """``x.at[index].set(value)``, ``.add(value)`` ...: updates that return a new array."""
+        """Return what updates a copy: ``x.at[index].set(value)``, ``.add(value)`` ... return a new array."""
         return writes.At(self)
 
     # --------------------------------------------------------------------------------------------- indexing
@@ -321,7 +321,7 @@ def _adopted() -> tuple[Environment, Callable[[Expr], Any]]:
 
 
 def _planned_cost(factors: paths.Factors, steps: tuple[paths.PathStep, ...], objective: Any) -> float:
-    """The planner is loaded when there is a choice of contraction orders."""
+    """Return what an order of contractions costs; the planner is loaded when there is a choice of them."""
     from distarray.array.contraction_order import planned_cost
 
     return planned_cost(factors, steps, objective)

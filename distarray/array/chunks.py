@@ -25,7 +25,7 @@ Chunks = tuple[tuple[int, ...], ...]
 
 
 class Chunked(Movable):
-    """Dask's attributes and methods on chunks, for `DistArray`."""
+    """A Chunked has Dask's attributes and methods on chunks, for `DistArray`."""
 
     __slots__ = ()
 
@@ -126,7 +126,7 @@ class Chunked(Movable):
         return self._pinned(sharding_of_chunks(wanted, self._env, cut_of(self.__dx_node__())))
 
     def map_blocks(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """``map_blocks(func, x, *args)``; see `distarray.map_blocks`."""
+        """Return ``map_blocks(func, x, *args)``; see `distarray.map_blocks`."""
         return namespace().map_blocks(func, self, *args, **kwargs)
 
     def map_overlap(self, func: Any, depth: Any = None, boundary: Any = None, trim: bool = True, **kwargs: Any) -> Any:
@@ -147,7 +147,7 @@ def _parts(x: Any) -> list[list[tuple[int, int]]]:
 
 
 class BlocksView(Generic[AnyHandle]):
-    """The blocks of an array; see `Chunked.blocks`."""
+    """A BlocksView is the blocks of an array; see `Chunked.blocks`."""
 
     __slots__ = ("_array",)
 
@@ -366,7 +366,7 @@ def _dealt(chunks: Sequence[Sequence[int]], n_members: int, near: Sharding | Non
 
 
 def _even(n_chunks: int, n_members: int) -> list[int]:
-    """As many chunks for each member, the last ones may have fewer."""
+    """Return as many chunks for each member; the last ones may have fewer."""
     most = -(-n_chunks // n_members)
     return [min(most, max(0, n_chunks - most * m)) for m in range(n_members)]
 

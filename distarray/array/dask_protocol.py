@@ -34,7 +34,9 @@ def is_dask_array_type(kind: type) -> bool:
 
 
 class _GraphOfVersion(Mapping[Any, Any]):
-    """The tasks of one version, made when first looked at: dask asks for graphs that it never uses."""
+    """A _GraphOfVersion is the tasks of one version, made when first looked at: dask asks for graphs that it never
+    uses.
+    """
 
     def __init__(self, node: Expr) -> None:
         self.node = node
@@ -80,7 +82,7 @@ class _GraphOfVersion(Mapping[Any, Any]):
 
 
 class Collection:
-    """Dask's collection protocol for `DistArray`."""
+    """A Collection gives `DistArray` Dask's collection protocol."""
 
     __slots__ = ()
 
@@ -189,7 +191,8 @@ def _flat(blocks: Any, ndim: int) -> list[Any]:
 
 
 class _AssembledLater:
-    """Further arguments of `_assembled`: who reads them makes the task that puts an array together.
+    """An _AssembledLater is further arguments of `_assembled`: who reads them makes the task that puts an array
+    together.
 
     Dask asks for them also where it makes no such task (``dask.persist``), and reads them in the scheduler.
 
@@ -218,7 +221,7 @@ def _assembled(blocks: Any, shape: tuple[int, ...], dtype: Any, sharding: Shardi
     """Return the whole array of its blocks, in one task on one worker: ``x.compute()`` needs no such task."""
     out = np.empty(shape, dtype)
     for tile, block in zip(sharding.tiles(), _flat(blocks, len(shape))):
-        out[sharding.tile_slices(shape, tile)] = block
+        sharding.tile_of(out, tile)[...] = block
     return out
 
 

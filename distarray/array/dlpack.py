@@ -52,7 +52,7 @@ def dlpack(
 
 
 def dlpack_device(x: Handle) -> tuple[int, int]:
-    """DLPack's device: (1, 0) is this host's memory, (2, i) a GPU."""
+    """Return DLPack's device: (1, 0) is this host's memory, (2, i) a GPU."""
     if x.device.startswith("cuda"):
         kind, number = _block(x, None).__dlpack_device__()
         return int(kind), int(number)
@@ -94,8 +94,7 @@ def _whole_block(base: Base, lens: Lens = ()) -> Any:
     # Large host data are cut over a team at their first use; one that asks for them in one block is no such use.
     version = own_storage(base, lens, placed=base.current.pin is not None)
     number = base.version
-    memo = version.memo
-    assert memo is not None
+    memo = version.stored
     is_elsewhere = version.env.is_cluster and not memo.on_client
     if len(memo.blocks) == 1 and not is_elsewhere:
         return memo.blocks[0]
@@ -104,9 +103,8 @@ def _whole_block(base: Base, lens: Lens = ()) -> Any:
     joined = source(observations.fetch(version), version.env)
     if not base.advance(version, number, joined, joined.hold(by_base=True)):
         return _whole_block(base, lens)  # another thread has written
-    assert joined.memo is not None
-    joined.memo.exported = False
-    return joined.memo.blocks[0]
+    joined.stored.exported = False
+    return joined.stored.blocks[0]
 
 
 def _n_shards(memo: Stored) -> int:

@@ -30,7 +30,9 @@ FETCHED = 64 << 20
 
 
 class _Rows:
-    """Host copy of some rows of one version: (first, last + 1, values), of one piece for readers in other threads."""
+    """_Rows are a host copy of some rows of one version: (first, last + 1, values), of one piece for readers in other
+    threads.
+    """
 
     __slots__ = ("__weakref__", "held")
 
@@ -80,8 +82,7 @@ def item(node: Expr) -> HostArray:
             if found is not None:
                 return found
         window.observe((node,))
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     if memo.on_client and type(memo.blocks[0]) is np.ndarray:
         block: HostArray = memo.blocks[0]
         return block
@@ -115,8 +116,7 @@ def _from_rows(source: Expr | Scalar, lens: Affine) -> HostArray | None:
 
 def _from_block(source: Expr, lens: Affine) -> HostArray:
     """Return an element of blocks in this process: no copy of rows, which a write to ``x.local(m)`` would not reach."""
-    memo = source.memo
-    assert memo is not None
+    memo = source.stored
     boundaries = memo.sharding.boundaries(source.shape)
     ((tile, _, box),) = lens.fragments(tuple(map(range, lens.shape)), boundaries)
     frame = tile_box(boundaries, tile)
@@ -124,7 +124,7 @@ def _from_block(source: Expr, lens: Affine) -> HostArray:
 
 
 def _filled(source: Expr, row: int) -> tuple[int, int, HostArray]:
-    """As many rows from `row` on as the cap allows, fetched; the source itself is computed and kept."""
+    """Return as many rows from `row` on as the cap allows, fetched; the source itself is computed and kept."""
     n = source.shape[0] if source.shape else 1
     if not source.shape or source.nbytes <= CACHED_NBYTES:
         return 0, n, fetch(source)

@@ -58,13 +58,10 @@ def _process_environment(device: str) -> Environment:
     return env
 
 
-def _is_process_team(team: Team | None) -> bool:
-    return any(team is env.team for env in list(_process_environments.values()))
-
-
 def environment_on(device: str, team: Team | None) -> Environment:
     """Return the environment of a team on another device; what this process is, it is on every device."""
-    return _process_environment(device) if _is_process_team(team) else Environment(team, device)
+    is_process = any(team is env.team for env in list(_process_environments.values()))
+    return _process_environment(device) if is_process else Environment(team, device)
 
 
 def is_named(team: TeamLike) -> TypeGuard[Team | None]:
@@ -129,7 +126,9 @@ def use(team: TeamLike = "current", device: str | None = None) -> Iterator[None]
 
 
 def within(env: Environment) -> AbstractContextManager[None]:
-    """`use` of an environment; arrays that follow the cluster have their company made where new arrays are."""
+    """Let an environment hold, as `use` does; arrays that follow the cluster have their company made where new arrays
+    are.
+    """
     follows = env.team is not None and env.team.generation > 0 and not is_named(_used.get()[0])
     return use("current" if follows else env.team, env.device)
 

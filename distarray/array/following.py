@@ -58,14 +58,14 @@ def follow(a: Any, node: Expr, env: Environment) -> Expr | None:
     """
     if node.env == env and not rehome.is_gone(node.env):
         return node
-    if not (_follows(node.env) and (env.team is None or env.team.client is None or _follows(env))):
+    if not (_follows(node.env) and (not env.is_cluster or _follows(env))):
         return None
     if node.env.device != env.device:
         return None
     if rehome.is_gone(node.env):
         rehome.healed(graph([node]), node.env, env)
         return node
-    if _client(node.env) is not _client(env):
+    if node.env.client is not env.client:
         return None
     base = getattr(a, "_base", None)
     if base is None or _generation(env) < _generation(node.env):
@@ -94,10 +94,6 @@ def settled(a: Any, node: Expr, env: Environment, name: str, role: str) -> Expr:
 
 def _follows(env: Environment) -> bool:
     return env.team is not None and env.team.generation > 0
-
-
-def _client(env: Environment) -> Any:
-    return None if env.team is None else env.team.client
 
 
 def _generation(env: Environment) -> int:

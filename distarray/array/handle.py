@@ -336,7 +336,7 @@ class Handle:
 
     @property
     def layout(self) -> str | tuple[int, ...]:
-        """Order of the axes of a block in memory, outermost first: "C", "F" or a permutation."""
+        """Return the order of the axes of a block in memory, outermost first: "C", "F" or a permutation."""
         version = self._base.current
         known = lying(version)
         layout = c_layout(version.ndim) if known is None else known.layout

@@ -19,11 +19,11 @@ from distarray.array.pending import runs_at_once
 from distarray.expr.bind import bind_get, bind_put, bind_tiles
 from distarray.expr.expr import BLOCK_NBYTES, Expr
 from distarray.expr.indexing import Advanced, nonzero_indices
-from distarray.ops.indexing import NONZERO, Casting, Mode, get_item, positions_of, put_item, put_mask
+from distarray.ops.indexing import NONZERO, Mode, get_item, positions_of, put_item, put_mask
 from distarray.ops.marks import chosen, counts_of
 from distarray.runtime import observations
 from distarray.sharding.sharding import Sharding
-from distarray.types import HostArray, Shape
+from distarray.types import Casting, HostArray, Shape
 
 
 def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]:
@@ -39,8 +39,7 @@ def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]
     """
     _check(name)
     window.observe((mask,))
-    assert mask.memo is not None
-    if mask.memo.sharding.n_tiles == 1 and (mask.env.size == 1 or mask.nbytes <= BLOCK_NBYTES):
+    if mask.stored.sharding.n_tiles == 1 and (mask.env.size == 1 or mask.nbytes <= BLOCK_NBYTES):
         return np.nonzero(elements.fetch(mask))
     return _deferred_positions(mask)
 
@@ -55,15 +54,13 @@ def _check(name: str) -> None:
 
 def _deferred_positions(mask: Expr) -> tuple[Expr, ...]:
     """Return the positions of an evaluated mask, cut as its rows are: all members look for them."""
-    assert mask.memo is not None
-    sharding = mask.memo.sharding
+    sharding = mask.stored.sharding
     if sharding.n_tiles == 1 or any(parts > 1 for parts in sharding.parts[1:]):
         # C order runs through rows: bring them together first
         rows = tuple(reversed(sharding.mesh.names))
         mask = cast(mask, mask.dtype).with_pin(Sharding(sharding.mesh, (rows, *[()] * (mask.ndim - 1))))
         window.observe((mask,))
-        assert mask.memo is not None
-        sharding = mask.memo.sharding
+        sharding = mask.stored.sharding
     bounds = sharding.boundaries(mask.shape)[0]
     counts = counts_of(mask, bounds, sharding)
     window.observe((counts,))
@@ -141,8 +138,7 @@ def _compressed(x: Handle, mask: Expr) -> Expr | None:
     """Return the elements where a mask of the first axes is true, if both lie in rows: each tile picks its own."""
     _check("getitem")
     window.observe((mask,))
-    assert mask.memo is not None
-    sharding = mask.memo.sharding
+    sharding = mask.stored.sharding
     node = x.__dx_node__()
     lying = node.pin if node.memo is None else node.memo.sharding
     if sharding.n_tiles == 1 or any(s is not None and s.n_tiles != s.parts[0] for s in (sharding, lying)):

@@ -56,8 +56,7 @@ def own_storage(base: Base, lens: Lens = (), *, placed: bool = True) -> Expr:
             from distarray.runtime import hosts
 
             hosts.place(version)
-        memo = version.memo
-        assert memo is not None
+        memo = version.stored
         if version.env.is_cluster and not memo.on_client:
             return version
         memo.is_given_up = True  # before others are asked what they read

@@ -26,7 +26,7 @@ from distarray.types import HostArray
 
 
 class Block(NamedTuple):
-    """A block of an array: who holds it, where it lies in the whole, and its elements."""
+    """A Block is a block of an array: who holds it, where it lies in the whole, and its elements."""
 
     member: int
     global_slices: tuple[slice, ...]
@@ -191,8 +191,7 @@ class Movable(Handle):
             raise IndexError(f"member {member} is not one of the {size} of {self.team!r}")
         window.flush()
         version = own_storage(self._base, self._lens)
-        memo = version.memo
-        assert memo is not None
+        memo = version.stored
         sharding = memo.sharding
         numbers = [i for i, t in enumerate(sharding.tiles()) if memo.on_client or member in sharding.members(t, size)]
         if len(numbers) > 1:
@@ -237,8 +236,7 @@ class Movable(Handle):
         from distarray.runtime import hosts
 
         hosts.place(node)
-        assert node.memo is not None
-        return node, node.memo
+        return node, node.stored
 
 
 def _through(x: Handle, block: Any, frame: tuple[range, ...]) -> tuple[Any, tuple[slice, ...]]:
@@ -257,7 +255,7 @@ def _through(x: Handle, block: Any, frame: tuple[range, ...]) -> tuple[Any, tupl
 
 
 class LocalBlock(np.ndarray[Any, Any]):
-    """A numpy view of a block that knows its place in the whole array."""
+    """A LocalBlock is a numpy view of a block that knows its place in the whole array."""
 
     global_slices: tuple[slice, ...]
 

@@ -61,15 +61,13 @@ def check_out(
             )
 
 
-def into(
-    out: Any, result: Any, *, casting: Any = "same_kind", name: str | None = None, broadcasts: bool = False
-) -> Any:
+def into(out: Any, result: Any, *, casting: Any = "same_kind", broadcasts: bool = False) -> Any:
     """Return `result`, written into `out` if there is one; see `check_out`. Returns what the caller returns."""
     if isinstance(out, tuple) and len(out) == 1:
         (out,) = out
     if out is None:
         return result
-    check_out(out, result, casting=casting, name=name, broadcasts=broadcasts)
+    check_out(out, result, casting=casting, broadcasts=broadcasts)
     if isinstance(out, np.ndarray):
         elements.fetch_into(result.__dx_node__(), out)
     else:

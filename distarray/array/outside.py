@@ -76,8 +76,7 @@ def write_through(base: Base, since: Expr, written: Callable[[Expr], Expr]) -> b
 
     What follows is computed first, so that what fails changes nothing. Nothing pending reads the memory (`apart`).
     """
-    memo = since.memo
-    assert memo is not None
+    memo = since.stored
     with _lock:
         version = written(since)
         pending = version.unsettled() if version.op is PUT and len(memo.blocks) == 1 else None

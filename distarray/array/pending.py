@@ -42,9 +42,7 @@ def runs_at_once(node: Expr) -> bool:
         at = 1 if op is TAKE else 2
         if all(o.memo is not None or is_position(o) for o in node.operands[at:] if type(o) is Expr):
             return False
-    if not op.may_raise and (node.errstate is None or "raise" not in node.errstate):
-        return False
-    return not errors_wait()
+    return (op.may_raise or node.is_to_raise) and not errors_wait()
 
 
 def in_forced_tiles(node: Expr) -> Expr:

@@ -40,19 +40,19 @@ copyreg.pickle(Base, reduce_base)
 
 
 class _ArrivingBase(Base):
-    """A base that came in a pickle, until its node is asked for."""
+    """An _ArrivingBase is a base that came in a pickle, until its node is asked for."""
 
     __slots__ = ("_records",)
 
     def __init__(self, records: list[_Record]) -> None:
         self._records: list[_Record] | None = records
+        self.made_at = None  # not by an operation of this process
         self.version = 0
         self.history = []
-        self.made_at = None  # it is no temporary result of this process
 
     def __getattr__(self, name: str) -> Any:
         # Only while these are not set: what is found costs nothing.
-        if name not in ("_node", "block", "slot", "made_at"):
+        if name not in ("_node", "block", "slot"):
             raise AttributeError(name)
         with _lock:
             if self._records is not None:

@@ -34,7 +34,7 @@ IN_FLIGHT = 2
 
 
 class _Window:
-    """Pending nodes of one thread."""
+    """A _Window has the pending nodes of one thread."""
 
     __slots__ = (
         "__weakref__", "failed", "in_flight", "is_waiting", "limit", "n_passed", "nodes", "observed", "places", "size",
@@ -60,7 +60,7 @@ class _Window:
 
 
 class _Life:
-    """Lives as long as a thread does."""
+    """A _Life lives as long as a thread does."""
 
     __slots__ = ("__weakref__",)
 

@@ -29,8 +29,8 @@ from distarray.expr.lens import Affine, Lens, compose
 from distarray.expr.op import Op
 from distarray.expr.rewrite import CONSTANT
 from distarray.ops import elementwise
-from distarray.ops.indexing import Casting, Mode
-from distarray.types import DType, HostArray, Shape
+from distarray.ops.indexing import Mode
+from distarray.types import Casting, DType, HostArray, Shape
 
 _SCALARS = frozenset({bool, int, float, complex})
 #: Classes of host data that numpy casts otherwise than the arrays that it makes of them.
@@ -211,7 +211,8 @@ def _warn_of_lost_imaginary_part() -> None:
 
 
 def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc: str) -> AnyHandle:
-    """``x = function(x, other)`` in place; returns `x` itself, or a new array where numpy has a scalar, not an array.
+    """Compute ``x = function(x, other)`` in place; returns `x` itself, or a new array where numpy has a scalar, not an
+    array.
 
     Parameters
     ----------
@@ -280,7 +281,7 @@ def _dummy(x: Any) -> HostArray:
 
 
 class At(Generic[AnyHandle]):
-    """``x.at``: updates that return a new array and leave `x` alone."""
+    """An At is ``x.at``: its updates return a new array and leave `x` alone."""
 
     __slots__ = ("_array",)
 
@@ -292,12 +293,12 @@ class At(Generic[AnyHandle]):
 
 
 def at(x: AnyHandle, /) -> At[AnyHandle]:
-    """``dx.at(x)[index].set(value)``: the same as ``x.at[index].set(value)``."""
+    """Return what ``x.at`` gives: ``dx.at(x)[index].set(value)`` is ``x.at[index].set(value)``."""
     return At(x)
 
 
 class Updates(Generic[AnyHandle]):
-    """What can be done at one index of an array; each method returns a new array.
+    """Updates are what can be done at one index of an array; each method returns a new array.
 
     Where integer arrays name an element several times, ``set`` keeps the last value in index order, and all others
     accumulate.
@@ -347,7 +348,8 @@ class Updates(Generic[AnyHandle]):
 
 
 def update_at(x: Handle, ufunc: str, index: Index, *value: Any) -> None:
-    """``np.<ufunc>.at(x, index, value)``: in place, each repetition of an index counts, and results cast to anything.
+    """Compute ``np.<ufunc>.at(x, index, value)`` in place: each repetition of an index counts, and results cast to
+    anything.
 
     Raises
     ------

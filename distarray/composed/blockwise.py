@@ -108,7 +108,7 @@ def map_blocks(
 
 
 class ResultAxes:
-    """Which axes the result of a function of blocks has.
+    """ResultAxes say which axes the result of a function of blocks has.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ def _on_grid(
     dtype: DTypeLike,
     infer: bool,
 ) -> Any:
-    """`map_blocks` on the tiles of the largest operand."""
+    """Return `map_blocks` on the tiles of the largest operand."""
     ndim = len(axes.shape)
     of_operands = [range(ndim - n.ndim, ndim) for n in nodes]
     grid = grid_over(nodes, of_operands, axes.shape).uncut(axes.dropped)
@@ -329,7 +329,7 @@ def _index_names(given: Any, name: str) -> tuple[Hashable, ...]:
 
 
 class _Indices:
-    """The indices of a `blockwise`, checked."""
+    """_Indices are the indices of a `blockwise`, checked."""
 
     def __init__(
         self,
@@ -393,7 +393,7 @@ def _adjusted(
     dtype: DType,
     operands: Operands,
 ) -> Any:
-    """`blockwise` on the tiles of the largest operand, with blocks of other extents."""
+    """Return `blockwise` on the tiles of the largest operand, with blocks of other extents."""
     order = list(named.extents)
     number = {index: k for k, index in enumerate(order)}
     axes = [[number[i] for i in term] for term in named.terms]

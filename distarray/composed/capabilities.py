@@ -34,7 +34,7 @@ class Devices(tuple[str, ...]):
 
 
 class ArrayNamespaceInfo:
-    """``__array_namespace_info__()``: the standard's inspection."""
+    """An ArrayNamespaceInfo is the standard's inspection, which ``__array_namespace_info__()`` returns."""
 
     def capabilities(self) -> dict[str, bool | int]:
         """Return the optional features of the standard, and the largest number of axes."""

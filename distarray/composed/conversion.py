@@ -251,15 +251,13 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
         if host.nbytes > memory_limit(env) // 4:
             return DistArray._on(read_store(host.shape, host.dtype, HostMemory(host), env, pin))
         node = source(backend_for(env.device).adopt(host), env, pin=pin, on_client=False)
-        assert node.memo is not None
-        node.memo.exported = False
+        node.stored.exported = False
         return DistArray._on(node)
     node = source(host, env, pin=pin)
-    assert node.memo is not None
-    node.memo.exported = not is_ours
+    node.stored.exported = not is_ours
     if pin is not None and forced_parts.get() is not None:
         # Small host arrays would be computed as one block, whatever their pin.
-        blocks = [np.array(host[pin.tile_slices(host.shape, tile)]) for tile in pin.tiles()]
+        blocks = [np.array(pin.tile_of(host, tile)) for tile in pin.tiles()]
         node.memo = Stored(pin.with_copies(False), blocks, exported=False)
     return DistArray._on(node)
 
@@ -267,7 +265,7 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
 def array(
     obj: Any, dtype: DTypeLike = None, *, copy: bool | None = True, ndmin: int = 0, order: Any = "K", **where: Any
 ) -> DistArray:
-    """numpy's ``array``: a new array of `obj`, with at least `ndmin` axes."""
+    """Return a new array of `obj`, with at least `ndmin` axes, as numpy's ``array`` does."""
     ndmin = integer(ndmin, "ndmin")
     made = asarray(obj, dtype, order=order, copy=copy, **where)
     if made.ndim < ndmin:

@@ -15,7 +15,7 @@ from distarray.types import DType
 
 @dataclass(frozen=True, slots=True)
 class FInfo:
-    """Limits of a floating dtype, as Python floats."""
+    """An FInfo is the limits of a floating dtype, as Python floats."""
 
     bits: int
     eps: float
@@ -29,7 +29,7 @@ class FInfo:
 
 @dataclass(frozen=True, slots=True)
 class IInfo:
-    """Limits of an integer dtype, as Python ints."""
+    """An IInfo is the limits of an integer dtype, as Python ints."""
 
     bits: int
     max: int

@@ -30,7 +30,7 @@ from distarray.expr.bind import broadcast_shapes as common_shape
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, indexing, lenses, reductions, repetition
 from distarray.ops.families import by_numpy
-from distarray.ops.indexing import Casting
+from distarray.types import Casting
 
 # ------------------------------------------------------------------------------------------------ questions
 

@@ -27,7 +27,7 @@ def lying(node: Expr) -> Sharding:
 
 
 class Grid(NamedTuple):
-    """Tiles over the axes of operands that broadcast together.
+    """A Grid is tiles over the axes of operands that broadcast together.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ _SIGNATURE = re.compile(rf"({_TERM}(?:,{_TERM})*)?->({_TERM}(?:,{_TERM})*),?")
 
 
 class _Signature(NamedTuple):
-    """Core dimensions of each operand and result; whether results come in a tuple."""
+    """A _Signature is the core dimensions of each operand and result; whether results come in a tuple."""
 
     operands: tuple[tuple[str, ...], ...]
     results: tuple[tuple[str, ...], ...]
@@ -159,7 +159,7 @@ def apply_gufunc(
 
 
 class _BlockFunction(UserFunction):
-    """A function of blocks alone, with keywords."""
+    """A _BlockFunction is a function of blocks alone, with keywords."""
 
     __slots__ = ()
 
@@ -177,7 +177,7 @@ class _BlockFunction(UserFunction):
 
 
 class _CoreAxes(NamedTuple):
-    """Where the core dimensions are: axes of each operand and result."""
+    """_CoreAxes say where the core dimensions are: axes of each operand and result."""
 
     operands: tuple[tuple[int, ...], ...]
     results: tuple[tuple[int, ...], ...]
@@ -219,7 +219,7 @@ class _CoreAxes(NamedTuple):
         return cls(tuple(found), tuple(given[len(ins) :]), bool(keepdims))
 
     def placed(self, node: Expr, k: int) -> Expr:
-        """Result number `k` with its core dimensions, which are last, where they are asked for."""
+        """Return result number `k` with its core dimensions, which are last, where they are asked for."""
         own = self.results[k]
         if self.keepdims:
             node = bind_reshape(node, (*node.shape, *(1,) * len(own)))
@@ -333,7 +333,7 @@ def _bound(
 
 
 class _First(_BlockFunction):
-    """A function that returns a tuple of one, as the one."""
+    """A _First is a function that returns a tuple of one, as the one."""
 
     __slots__ = ()
 
@@ -349,7 +349,7 @@ class _First(_BlockFunction):
 
 
 class gufunc:  # the name is Dask's
-    """A function with a signature, to be called on arrays; see `apply_gufunc` for the parameters.
+    """A gufunc is a function with a signature, to be called on arrays; see `apply_gufunc` for the parameters.
 
     Examples
     --------

@@ -80,7 +80,7 @@ def _fits(at: DistArray, n: int) -> bool:
 
 
 def weights_of(x: DistArray, weights: Any) -> DistArray:
-    """``weights=`` as an array beside `x`: a real number for each element of a vector."""
+    """Return ``weights=`` as an array beside `x`: a real number for each element of a vector."""
     made = beside(x, weights if isinstance(weights, DistArray) else host_array(weights, "weights", kinds="biuf"))
     if not np.can_cast(made.dtype, np.float64):
         raise TypeError(f"weights: Cannot cast array data from {made.dtype!r} to float64 according to the rule 'safe'")
@@ -185,7 +185,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 
 def _beside_all(x: DistArray, weights: Any) -> DistArray:
-    """``weights=`` of the elements of an array of any number of axes: of its shape, and maybe complex."""
+    """Return ``weights=`` of the elements of an array of any number of axes: of its shape, and maybe complex."""
     made = beside(x, weights if isinstance(weights, DistArray) else host_array(weights, "weights"))
     if made.shape != x.shape:
         raise ValueError(f"weights should have the same shape as a: {made.shape} is not {x.shape}")

@@ -22,8 +22,8 @@ from distarray.types import DType
 
 
 class _Coordinates:
-    """A maker of coordinates: ``grid[0:1:5j, 0:3]`` has an axis for each slice; an imaginary step is a number of
-    points, the last of which is the end.
+    """A _Coordinates makes coordinates: ``grid[0:1:5j, 0:3]`` has an axis for each slice; an imaginary step is a number
+    of points, the last of which is the end.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _line(s: slice, dtype: DType | None) -> DistArray:
 
 
 class _Joiner:
-    """A maker of arrays from what stands in the brackets: slices, which are ranges, numbers and arrays.
+    """A _Joiner is a maker of arrays from what stands in the brackets: slices, which are ranges, numbers and arrays.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ def _values(x: DistArray) -> Iterator[Any]:
 
 
 class ndenumerate:  # the name is numpy's
-    """An iterator over pairs of an index and the element there, in C order.
+    """An ndenumerate is an iterator over pairs of an index and the element there, in C order.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class ndenumerate:  # the name is numpy's
 
 
 class broadcast:  # the name is numpy's
-    """An iterator over the elements of arrays that broadcast, which tells their common shape.
+    """A broadcast is an iterator over the elements of arrays that broadcast, which tells their common shape.
 
     Examples
     --------
@@ -103,7 +103,7 @@ _FLAGS = frozenset({"multi_index", "c_index", "refs_ok", "zerosize_ok", "buffere
 
 
 class nditer:  # the name is numpy's
-    """An iterator over the elements of arrays that broadcast, to be read.
+    """An nditer is an iterator over the elements of arrays that broadcast, to be read.
 
     Parameters
     ----------

@@ -18,7 +18,8 @@ from distarray.ops.creation import arange
 
 
 class TileKernel:
-    """A kernel as a function of blocks: the arrays', then for each name the indices that the tile has of it.
+    """A TileKernel is a kernel as a function of blocks: the arrays', then for each name the indices that the tile has
+    of it.
 
     Parameters
     ----------

@@ -23,7 +23,8 @@ from distarray.types import AxesLike, DTypeLike
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 
 
-def _without_nan(a: Any, by: float) -> DistArray:
+def without_nan(a: Any, by: float) -> DistArray:
+    """Return `a` with this number in the places of nan."""
     x = as_distarray(a)
     return elementwise.where(elementwise.isnan(x), by, x) if x.dtype.kind in "fc" else x
 
@@ -34,7 +35,7 @@ def nansum(
     initial: Any = _NOT_GIVEN, where: Any = True,
 ) -> DistArray:  # fmt: skip
     """Return the sum over `axis` with nan as 0."""
-    return reduce(np.add, _without_nan(x, 0.0), axis, dtype, out, keepdims, initial, where)
+    return reduce(np.add, without_nan(x, 0.0), axis, dtype, out, keepdims, initial, where)
 
 
 @side_by_side
@@ -43,7 +44,7 @@ def nanprod(
     initial: Any = _NOT_GIVEN, where: Any = True,
 ) -> DistArray:  # fmt: skip
     """Return the product over `axis` with nan as 1."""
-    return reduce(np.multiply, _without_nan(x, 1.0), axis, dtype, out, keepdims, initial, where)
+    return reduce(np.multiply, without_nan(x, 1.0), axis, dtype, out, keepdims, initial, where)
 
 
 @side_by_side
@@ -75,7 +76,7 @@ def nanmean(
         return mean(x, axis, dtype, out, keepdims, where=where)
     counted = not_nan(x, None if where is True else where)
     _check_inexact(x, out)
-    made = masked_mean(_without_nan(x, 0.0), axis, dtype, flag(keepdims, "keepdims"), counted)
+    made = masked_mean(without_nan(x, 0.0), axis, dtype, flag(keepdims, "keepdims"), counted)
     return into(out, made, casting="unsafe")  # type: ignore[no-any-return]
 
 
@@ -115,5 +116,5 @@ def _nanvar(
         return var(x, axis, dtype, None, less, keepdims, where=where, mean=mean)
     counted = not_nan(x, None if where is True else where)
     about = None if mean is _NOT_GIVEN else mean
-    plain = _without_nan(x, 0.0)
+    plain = without_nan(x, 0.0)
     return masked_variance(plain, axis, dtype, less, flag(keepdims, "keepdims"), counted, about, is_nan_of_few=True)

@@ -12,6 +12,7 @@ from distarray.arguments import flag, normalize_axis
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.blockwise import map_blocks
+from distarray.composed.nan_reductions import without_nan
 from distarray.composed.numpy_signatures import argmax, argmin, cumprod, cumsum
 from distarray.composed.views import as_distarray
 from distarray.ops import elementwise, reductions
@@ -85,14 +86,9 @@ def _there(position: Any, nothing: Any) -> Any:
 
 def nancumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
     """Return partial sums along `axis`, or of the flattened array, with nan as 0."""
-    return cumsum(_replaced(a, 0), axis, dtype, out)
+    return cumsum(without_nan(a, 0), axis, dtype, out)
 
 
 def nancumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
     """Return partial products along `axis`, or of the flattened array, with nan as 1."""
-    return cumprod(_replaced(a, 1), axis, dtype, out)
-
-
-def _replaced(a: Any, by: int) -> DistArray:
-    x = as_distarray(a)
-    return elementwise.where(elementwise.isnan(x), by, x) if x.dtype.kind in "fc" else x
+    return cumprod(without_nan(a, 1), axis, dtype, out)

@@ -46,7 +46,7 @@ _BROADCASTING = frozenset({np.isposinf, np.isneginf, np.fix, np.einsum})
 
 
 class _Place(NamedTuple):
-    """Where an argument of numpy's goes: to a position, to a keyword, or (both None) nowhere."""
+    """A _Place says where an argument of numpy's goes: to a position, to a keyword, or (both None) nowhere."""
 
     name: str
     position: int | None = None
@@ -54,7 +54,7 @@ class _Place(NamedTuple):
 
 
 def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """``function(*args, **kwargs)`` of numpy, by `ours`.
+    """Return ``function(*args, **kwargs)`` of numpy, computed by `ours`.
 
     Raises
     ------

@@ -26,7 +26,6 @@ from distarray.ops import (
     elementwise,
     indexing,
     joining,
-    manipulation,
     reductions,
     repetition,
     sorting,
@@ -342,7 +341,7 @@ def where(condition: Any, x1: Any = _NOT_GIVEN, x2: Any = _NOT_GIVEN, /) -> Any:
 
 
 def _check_sort(kind: Any, order: Any, stable: Any) -> None:
-    """numpy's errors for options that change nothing here, but have to make sense."""
+    """Raise numpy's errors for options that change nothing here, but have to make sense."""
     if kind is not None or order is not None or stable is not None:
         with naming(kind=kind, order=order, stable=stable):
             np.empty(0).sort(kind=kind, order=order, stable=stable)
@@ -397,12 +396,6 @@ def take(x: Any, indices: Any, /, axis: int | None = None, out: Any = None, mode
     return into_copied(out, indexing.take(as_distarray(x), indices, axis=axis, mode=mode))  # type: ignore[no-any-return]
 
 
-@by_numpy(np.take_along_axis)
-def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> DistArray:
-    """Return for each position of the other axes the elements of `x` along `axis` that `indices` name there."""
-    return indexing.take_along_axis(x, indices, axis=axis)  # type: ignore[no-any-return]
-
-
 # ----------------------------------------------------------------------------------------------------- shape
 
 
@@ -436,11 +429,7 @@ def stack(
     casting: str = "same_kind",
 ) -> DistArray:
     """Return arrays of one shape along a new axis."""
-    choice(casting, CASTINGS, "casting")
-    made = joining.stack(arrays, axis=axis)
-    if dtype is not None:
-        made = made.astype(dtype, casting=casting)
-    return into(out, made)  # type: ignore[no-any-return]
+    return into(out, joining.stack(arrays, axis=axis, dtype=dtype, casting=casting))  # type: ignore[no-any-return]
 
 
 @ready_made(1)
@@ -448,24 +437,6 @@ def stack(
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> DistArray:
     """Return each element `repeats` times along `axis`, of the flattened array by default."""
     return repetition.repeat(x, repeats, axis=axis)  # type: ignore[no-any-return]
-
-
-@ready_made(1)
-def tile(x: Any, repetitions: Any, /) -> DistArray:
-    """Return `x` beside itself: so many times along each axis."""
-    return repetition.tile(x, repetitions)  # type: ignore[no-any-return]
-
-
-@ready_made(1)
-def tril(x: Any, /, k: int = 0) -> DistArray:
-    """Return `x` with zeros above the `k`-th diagonal of its last two axes."""
-    return manipulation.tril(x, k=k)  # type: ignore[no-any-return]
-
-
-@ready_made(1)
-def triu(x: Any, /, k: int = 0) -> DistArray:
-    """Return `x` with zeros below the `k`-th diagonal of its last two axes."""
-    return manipulation.triu(x, k=k)  # type: ignore[no-any-return]
 
 
 @ready_made(1)

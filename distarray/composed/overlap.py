@@ -210,7 +210,7 @@ def map_overlap(
 
 
 class _HaloTiles:
-    """The tiles of a `map_overlap` and what they read."""
+    """_HaloTiles are the tiles of a `map_overlap` and what they read."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class _HaloTiles:
 
 
 class _OperandAxis(NamedTuple):
-    """An axis of an operand of `map_overlap`.
+    """An _OperandAxis is an axis of an operand of `map_overlap`.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ def _operand(
 
 
 class _Overlapping:
-    """A user function on enlarged blocks, as `kernels.user_functions` calls it.
+    """An _Overlapping is a user function on enlarged blocks, as `kernels.user_functions` calls it.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from distarray.composed.random_order import Order
 
 
 class Generator(Continuous, Discrete, Order):
-    """Random arrays, each drawn from the next stream of a seed.
+    """A Generator makes random arrays, each drawn from the next stream of a seed.
 
     The methods have the signatures of numpy's ``Generator`` plus ``team=``, ``device=`` and ``sharding=``. An element
     is a function of the seed, the number of the call and its position: it does not depend on where it is made.

@@ -271,14 +271,14 @@ class Continuous(RandomStreams):
     def noncentral_f(
         self, dfnum: Parameter, dfden: Parameter, nonc: Parameter, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
-        """As `f`, with a numerator that is `noncentral_chisquare`."""
+        """Return numbers like those of `f`, with a numerator that is `noncentral_chisquare`."""
         dfnum, dfden = parameter("dfnum", dfnum, "positive"), parameter("dfden", dfden, "positive")
         shape = drawn_shape(size, dfnum, dfden, parameter("nonc", nonc, "non-negative"))
         above = self.noncentral_chisquare(dfnum, nonc, shape, **where)
         return (above / dfnum) / (self.chisquare(dfden, shape, **where) / dfden)  # type: ignore[no-any-return]
 
     def standard_t(self, df: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Student's t: normal numbers over the root of a mean square of `df` others."""
+        """Return numbers of Student's t distribution: normal ones over the root of a mean square of `df` others."""
         df = parameter("df", df, "positive")
         square = self._gamma(df / 2.0, size, where) / (df / 2.0)
         return self._normal(size, where, df) / elementwise.sqrt(square)  # type: ignore[no-any-return]

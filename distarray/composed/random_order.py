@@ -121,7 +121,7 @@ class Order(RandomStreams):
         return sorting.argsort(self._keys((n,), where))  # type: ignore[no-any-return]
 
     def _sample(self, n: int, count: int, weights: Any, where: Where) -> DistArray:
-        """Positions, each at most once."""
+        """Return positions, each at most once."""
         if count > n:
             raise ValueError("Cannot take a larger sample than population when replace is False")
         if weights is None:

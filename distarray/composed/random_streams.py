@@ -41,7 +41,7 @@ _counting = threading.Lock()
 
 
 class RandomStreams:
-    """A seed, and the number of arrays that have been drawn from it.
+    """RandomStreams are a seed, and the number of arrays that have been drawn from it.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class RandomStreams:
 
 
 class SplitMix64:
-    """What numpy calls a bit generator: the words of a generator, as a hash of seed, call and position.
+    """SplitMix64 is what numpy calls a bit generator: the words of a generator, as a hash of seed, call and position.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ from distarray.ops import elementwise, joining, sets, sorting
 
 
 class UniqueAllResult(NamedTuple):
-    """What ``unique_all`` returns."""
+    """A UniqueAllResult is what ``unique_all`` returns."""
 
     values: DistArray
     indices: DistArray
@@ -28,14 +28,14 @@ class UniqueAllResult(NamedTuple):
 
 
 class UniqueCountsResult(NamedTuple):
-    """What ``unique_counts`` returns."""
+    """A UniqueCountsResult is what ``unique_counts`` returns."""
 
     values: DistArray
     counts: DistArray
 
 
 class UniqueInverseResult(NamedTuple):
-    """What ``unique_inverse`` returns."""
+    """A UniqueInverseResult is what ``unique_inverse`` returns."""
 
     values: DistArray
     inverse_indices: DistArray
@@ -78,7 +78,7 @@ def unique(
     equal_nan: bool = True,
     sorted: bool = True,
 ) -> Any:  # as numpy: an array, or a tuple of arrays
-    """numpy's ``unique``: the distinct elements in order, and what else is asked for.
+    """Return the distinct elements in order, and what else is asked for, as numpy's ``unique`` does.
 
     With an `axis` its slices are compared: as many sorts as a slice has elements.
     """

@@ -23,7 +23,7 @@ REDUCTION = declare("reduction", "fold", may_raise=True)
 
 
 class _Steps:
-    """The functions of a reduction, as `kernels.folds` calls them."""
+    """_Steps are the functions of a reduction, as `kernels.folds` calls them."""
 
     __slots__ = ("axes", "concatenate", "dtype", "functions", "keepdims")
 

@@ -36,7 +36,7 @@ _NAMED: Mapping[str, Callable[[Any, Any, DType, bool], Any]] = {
 
 
 def _check(ufunc: np.ufunc, method: str) -> None:
-    """numpy's errors of what has no such method."""
+    """Raise numpy's errors of what has no such method."""
     if ufunc.signature is not None:
         raise RuntimeError("Reduction not defined on ufunc with signature")
     if ufunc.nin != 2:
@@ -209,7 +209,7 @@ def _fold_in_order(
 
 
 def accumulate(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> DistArray:
-    """``ufunc.accumulate``: every element joined with all before it along `axis`."""
+    """Return ``ufunc.accumulate``: every element joined with all before it along `axis`."""
     _check(ufunc, "accumulate")
     x = as_distarray(x)
     at = _axis("accumulate", x, axis)
@@ -220,7 +220,7 @@ def accumulate(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, out: A
 
 
 def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> DistArray:
-    """``ufunc.reduceat``: segments of `axis` reduced, from each index to the next.
+    """Return ``ufunc.reduceat``: segments of `axis` reduced, from each index to the next.
 
     The indices come to this process if they are not there; they decide what is read where.
     """

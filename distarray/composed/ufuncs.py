@@ -253,7 +253,7 @@ def _core_axes(ufunc: np.ufunc, axes: Any, axis: Any, counts: Sequence[int]) -> 
 def _outer(
     ufunc: np.ufunc, function: Function, inputs: tuple[Any, ...], outs: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
-    """``ufunc.outer(x, y)``: every element of `x` with every one of `y`."""
+    """Return ``ufunc.outer(x, y)``: every element of `x` with every one of `y`."""
     if ufunc.signature is not None:
         raise TypeError("method outer is not allowed in ufunc with non-trivial signature")
     if ufunc.nin != 2:
@@ -264,7 +264,7 @@ def _outer(
 
 
 def _at(ufunc: np.ufunc, x: Any, index: Any, *value: Any) -> None:
-    """``ufunc.at(x, index, value)``: in place, each repetition of an index counts."""
+    """Compute ``ufunc.at(x, index, value)`` in place: each repetition of an index counts."""
     name = ufunc.__name__
     if ufunc.signature is not None:
         raise TypeError(

@@ -28,7 +28,7 @@ MAP_WINDOWS = declare("map_windows", "windows", may_raise=True)
 
 
 class UserFunction:
-    """A function with its fixed arguments.
+    """A UserFunction is a function with its fixed arguments.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def has_keyword(function: Callable[..., Any], keyword: str) -> bool:
 
 
 class InformedFunction:
-    """A function that is told where its blocks are: Dask's ``block_id`` and ``block_info``.
+    """An InformedFunction is a function that is told where its blocks are: Dask's ``block_id`` and ``block_info``.
 
     Parameters
     ----------

@@ -20,7 +20,8 @@ from distarray.types import DType, DTypeLike
 
 
 class vectorize:  # the name is numpy's
-    """A function of Python numbers as one of arrays, which broadcast; the function is called for each element.
+    """A vectorize is a function of Python numbers as one of arrays, which broadcast; the function is called for each
+    element.
 
     Parameters
     ----------
@@ -93,7 +94,7 @@ class vectorize:  # the name is numpy's
 
 
 class _Partial:
-    """A function of some of its arguments, the others of which are fixed."""
+    """A _Partial is a function of some of its arguments, the others of which are fixed."""
 
     def __init__(
         self,
@@ -172,7 +173,8 @@ def _checked(dtypes: list[DType], what: str) -> list[DType]:
 
 
 class frompyfunc:  # the name is numpy's
-    """A function of Python numbers with a fixed number of operands and results, called for each element.
+    """A frompyfunc is a function of Python numbers with a fixed number of operands and results, called for each
+    element.
 
     numpy's gives arrays of Python objects, which there are none of: a call says the dtype of its results.
 

@@ -6,7 +6,7 @@ argument may be anything that makes an array.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from distarray.arguments import flag, memory_order, number, parse_shape
 from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
+from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes as _common_shape
 from distarray.expr.lens import get, strided_dummy
 from distarray.expr.lens import shares_memory as _lenses_share
@@ -43,22 +44,25 @@ def beside(x: DistArray, given: Any) -> DistArray:
 # ---------------------------------------------------------------------------------------------------- axes
 
 
+def _seen(x: Any, lens_of: Callable[..., Affine], *args: Any) -> DistArray:
+    """Return the view of an array through the lens that its shape and these arguments give."""
+    own = as_distarray(x)
+    return own._view(lens_of(own.shape, *args))
+
+
 def permute_dims(x: Any, /, axes: Sequence[SupportsIndex]) -> DistArray:
     """Return the axes of `x` in the order `axes`. A view."""
-    own = as_distarray(x)
-    return own._view(lenses.permute_lens(own.shape, axes))
+    return _seen(x, lenses.permute_lens, axes)
 
 
 def transpose(a: Any, axes: Sequence[SupportsIndex] | None = None) -> DistArray:
     """Return the axes of `a` in the order `axes`, reversed by default. A view."""
-    own = as_distarray(a)
-    return own._view(lenses.permute_lens(own.shape, axes))
+    return _seen(a, lenses.permute_lens, axes)
 
 
 def matrix_transpose(x: Any, /) -> DistArray:
     """Return the last two axes exchanged. A view."""
-    own = as_distarray(x)
-    return own._view(lenses.matrix_transpose_lens(own.shape))
+    return _seen(x, lenses.matrix_transpose_lens)
 
 
 def moveaxis(x: Any, source: AxesLike, destination: AxesLike, /) -> DistArray:
@@ -80,8 +84,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> DistArray:
 
 def flip(x: Any, /, axis: AxesLike = None) -> DistArray:
     """Return the elements in reverse order along `axis`, all axes by default. A view."""
-    own = as_distarray(x)
-    return own._view(lenses.flip_lens(own.shape, axis))
+    return _seen(x, lenses.flip_lens, axis)
 
 
 def flipud(m: Any) -> DistArray:
@@ -98,20 +101,17 @@ def fliplr(m: Any) -> DistArray:
 
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> DistArray:
     """Return `k` quarter turns in the plane of `axes`. A view."""
-    own = as_distarray(m)
-    return own._view(lenses.rot90_lens(own.shape, k, axes))
+    return _seen(m, lenses.rot90_lens, k, axes)
 
 
 def expand_dims(x: Any, /, axis: AxesLike = 0) -> DistArray:
     """Return new axes of extent 1 at the positions `axis` of the result. A view."""
-    own = as_distarray(x)
-    return own._view(lenses.expand_lens(own.shape, axis))
+    return _seen(x, lenses.expand_lens, axis)
 
 
 def squeeze(x: Any, /, axis: AxesLike = None) -> DistArray:
     """Return an array without the axes `axis`, which must have extent 1; all such axes by default. A view."""
-    own = as_distarray(x)
-    return own._view(lenses.squeeze_lens(own.shape, axis))
+    return _seen(x, lenses.squeeze_lens, axis)
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> DistArray:

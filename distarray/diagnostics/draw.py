@@ -193,7 +193,7 @@ def _scales(shape: Sequence[int]) -> list[float]:
 
 
 def _rectangles(bounds: Sequence[int], pixels: float) -> list[tuple[float, float, int, int]]:
-    """(start, length) in pixels and (first, behind last) part of what is drawn along an axis, true to scale."""
+    """Return (start, length) in pixels and (first, behind last) part of what is drawn along an axis, true to scale."""
     parts = len(bounds) - 1
     n = min(parts, MAX_RECTANGLES)
     scale = pixels / bounds[-1] if bounds[-1] else 0.0

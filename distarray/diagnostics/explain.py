@@ -31,7 +31,7 @@ from distarray.planner.graph import Graph
 from distarray.runtime import evaluate, known_rates, members, observations, small
 from distarray.runtime.clocks import Span
 from distarray.runtime.counters import Counters, counting
-from distarray.runtime.crossings import Foreseen, foreseen, passage_of, sources_of
+from distarray.runtime.crossings import Foreseen, beside, foreseen, passage_of, sources_of
 from distarray.runtime.fit import ahead, peaks_of
 from distarray.runtime.memory import memory_limit
 from distarray.runtime.metering import Count, metering
@@ -112,7 +112,7 @@ def explain(
 
 def _parts(targets: Sequence[Expr], analyze: bool, others: Callable[[], Iterable[Expr] | None]) -> list[Explanation]:
     """Return what is computed before crossings and how these are moved, step by step, and then the targets."""
-    beside = _beside(targets, others)
+    pending = beside(targets, others)
     parts: list[Explanation] = []
     known = _foreseen(targets)
     for step in levels(targets):
@@ -120,23 +120,11 @@ def _parts(targets: Sequence[Expr], analyze: bool, others: Callable[[], Iterable
             known = _foreseen(targets)  # what has run is known
         sources = [n for n in sources_of(step) if id(n) not in known.stand_ins]
         for at in dict.fromkeys([n.env for n in sources]):
-            parts.append(_explained([n for n in sources if n.env == at], known, analyze=analyze, others=beside))
-        parts += [_crossed(node, known, analyze=analyze, others=beside) for node in step]
+            parts.append(_explained([n for n in sources if n.env == at], known, analyze=analyze, others=pending))
+        parts += [_crossed(node, known, analyze=analyze, others=pending) for node in step]
     known = _foreseen(targets) if analyze else known
     parts.append(_explained(targets, known, analyze=analyze, others=others))
     return parts
-
-
-def _beside(
-    targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]
-) -> Callable[[], Iterable[Expr] | None]:
-    """Return what is pending besides what the crossings of targets read: the targets too."""
-
-    def beside() -> list[Expr] | None:
-        found = others()
-        return None if found is None else [*found, *targets]
-
-    return beside
 
 
 def _foreseen(targets: Sequence[Expr]) -> Foreseen:
@@ -182,8 +170,7 @@ def _analyzed(
     kept
         Nodes that the same run stores besides the targets: the time is that until they too are there.
     """
-    team = targets[0].env.team
-    client = team.client if team is not None else None
+    client = targets[0].env.client
     with (
         counting() as counters,
         watch_peak(client) as peak,

@@ -40,7 +40,8 @@ def is_off(predicted: float, measured: float | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """One stage: operations that become one task per tile. Bytes are summed over members, but for `peak_bytes`.
+    """A StageReport is one stage: operations that become one task per tile. Bytes are summed over members, but for
+    `peak_bytes`.
 
     Parameters
     ----------
@@ -115,7 +116,9 @@ _MEASURED = ("tasks", "moved_bytes", "messages", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An array that is kept: asked for, or referred to by a live handle; how it will lie, where a plan says so."""
+    """A Result is an array that is kept: asked for, or referred to by a live handle; how it will lie, where a plan says
+    so.
+    """
 
     type: str
     operation: str
@@ -137,7 +140,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was counted and measured when it ran.
+    """A Measured is what was counted and measured when it ran.
 
     Parameters
     ----------
@@ -191,7 +194,7 @@ _RIGHT = (0, *range(4, 12))
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How arrays would be computed, or were. Printing it shows a table; notebooks show it as HTML.
+    """An Explanation says how arrays would be computed, or were. Printing it shows a table; notebooks show it as HTML.
 
     Parameters
     ----------

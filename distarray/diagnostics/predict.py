@@ -37,7 +37,7 @@ from distarray.sharding.sharding import Sharding
 
 @dataclass(frozen=True, slots=True)
 class StageTraffic:
-    """Bytes of one stage, summed over members.
+    """A StageTraffic is the bytes of one stage, summed over members.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class StageTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """A plan lowered for the nodes at hand, and what it amounts to.
+    """A Rehearsal is a plan lowered for the nodes at hand, and what it amounts to.
 
     Parameters
     ----------
@@ -159,8 +159,7 @@ def planned_sharding(node: Expr, env: Environment) -> Sharding:
     with members.locked():
         known = foreseen([node]).stand_ins
         if id(node) in known:
-            memo = known[id(node)].memo
-            assert memo is not None
+            memo = known[id(node)].stored
             return memo.sharding
         found = prepare.rehearsed([node], known)
         if found is None:
@@ -203,10 +202,6 @@ def _itemsize(graph: Graph, i: int) -> int:
     return itemsize
 
 
-def _n_elements(boxes: Iterable[Box]) -> int:
-    return sum(map(size, union(boxes)))
-
-
 def _read(draft: Draft, graph: Graph) -> int:
     if draft.moves is not None:
         return graph.nodes[draft.moves.node].nbytes
@@ -220,7 +215,7 @@ def _read(draft: Draft, graph: Graph) -> int:
                 boxes.setdefault((want.node, -1), []).append(want.lens.source_box(want.box))
             for _, number, source, _ in want.fragments:
                 boxes.setdefault((want.node, number), []).append(source)
-        total += sum(_n_elements(b) * _itemsize(graph, node) for (node, _), b in boxes.items())
+        total += sum(sum(map(size, union(b))) * _itemsize(graph, node) for (node, _), b in boxes.items())
     return total
 
 

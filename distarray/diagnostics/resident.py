@@ -28,7 +28,7 @@ def used_nbytes() -> int:
 
 
 class _Lookout:
-    """A thread that looks at the memory in use until it is told to stop."""
+    """A _Lookout is a thread that looks at the memory in use until it is told to stop."""
 
     def __init__(self) -> None:
         self.first = self.most = used_nbytes()

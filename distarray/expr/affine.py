@@ -28,7 +28,7 @@ _EMPTY = range(0)
 
 
 class ViewSteps(NamedTuple):
-    """The steps that make the view of a block, in order; None or empty where there is nothing to do."""
+    """ViewSteps are the steps that make the view of a block, in order; None or empty where there is nothing to do."""
 
     key: tuple[int | slice | EllipsisType, ...]
     diagonals: tuple[tuple[int, int], ...]
@@ -43,7 +43,7 @@ class ViewSteps(NamedTuple):
 
 
 class Affine:
-    """A view of a source array whose every element is one of the source, by affine indices.
+    """An Affine is a view of a source array whose every element is one of the source, by affine indices.
 
     Immutable and hashable. The element of the view at `v` is the element of the source at ``start + step * v[axis]``
     along each source axis (at `start` where `axis` is None). A view axis in no term is new or broadcast; two terms
@@ -138,7 +138,7 @@ class Affine:
         return Affine(shape, tuple(terms))
 
     def permuted(self, axes: Sequence[int]) -> Affine:
-        """``permute_dims``: axis `i` of the result is axis ``axes[i]`` of this view."""
+        """Return ``permute_dims``: axis `i` of the result is axis ``axes[i]`` of this view."""
         place: dict[int | None, int | None] = {axis: i for i, axis in enumerate(axes)}
         place[None] = None
         shape = self.shape
@@ -154,20 +154,20 @@ class Affine:
         return Affine(shape, tuple(terms))
 
     def expanded(self, axis: int) -> Affine:
-        """``expand_dims``: a new axis of one element at position `axis` of the result."""
+        """Return ``expand_dims``: a new axis of one element at position `axis` of the result."""
         shape = self.shape
         terms = [(a + 1, b, c) if a is not None and a >= axis else (a, b, c) for a, b, c in self.terms]
         return Affine((*shape[:axis], 1, *shape[axis:]), tuple(terms))
 
     def squeezed(self, axes: Sequence[int]) -> Affine:
-        """``squeeze``: without these axes, which have one element each."""
+        """Return ``squeeze``: this view without these axes, which have one element each."""
         kept = [a for a in range(len(self.shape)) if a not in axes]
         place: dict[int | None, int] = {a: i for i, a in enumerate(kept)}
         terms: list[Term] = [(place[a], b, c) if a in place else (None, b, 0) for a, b, c in self.terms]
         return Affine(tuple([self.shape[a] for a in kept]), tuple(terms))
 
     def broadcast(self, shape: Sequence[int]) -> Affine:
-        """``broadcast_to``: new leading axes, and axes of one element repeated.
+        """Return ``broadcast_to``: new leading axes, and axes of one element repeated.
 
         Raises
         ------
@@ -187,7 +187,7 @@ class Affine:
         return Affine(shape, tuple(terms))
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Affine:
-        """``numpy.diagonal``: the two axes go, their diagonal is the new last axis."""
+        """Return ``numpy.diagonal``: the two axes go, their diagonal is the new last axis."""
         shape = self.shape
         low, high = max(-offset, 0), max(offset, 0)
         n = max(min(shape[axis1] - low, shape[axis2] - high), 0)

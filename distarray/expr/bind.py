@@ -29,8 +29,8 @@ from distarray.expr.pushdown import pushed
 from distarray.expr.rewrite import simplify
 from distarray.expr.tiles import Tiling, Windows
 from distarray.sharding.sharding import Sharding
+from distarray.types import DType
 
-DType: TypeAlias = "np.dtype[Any]"  # any dtype that distarray supports
 Box: TypeAlias = Callable[[Expr], Any]  # what boxing returns is the caller's type
 
 _SCALARS = frozenset({bool, int, float, complex})
@@ -38,7 +38,7 @@ _SCALARS = frozenset({bool, int, float, complex})
 
 @runtime_checkable
 class Boxed(Protocol):
-    """What carries a node: the handle that the user holds."""
+    """A Boxed is what carries a node: the handle that the user holds."""
 
     def __dx_node__(self) -> Expr:
         """Return the node of the current value. Called on entry of an operation, before its node exists."""
@@ -53,7 +53,7 @@ def identity(node: Expr) -> Any:
 
 
 class Operands:
-    """The unboxed operands of one operation.
+    """Operands are the unboxed operands of one operation.
 
     Attributes
     ----------

@@ -42,7 +42,7 @@ BLOCK_NBYTES, PROCESS_BLOCK_NBYTES = 1 << 20, 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where an array lives: its team (None: one member in this process) and its device string."""
+    """An Environment says where an array lives: its team (None: one member in this process) and its device string."""
 
     team: Team | None
     device: str = "cpu"
@@ -51,6 +51,13 @@ class Environment:
     def size(self) -> int:
         """Return the number of members."""
         return 1 if self.team is None else self.team.size
+
+    @property
+    def client(self) -> Any:
+        """Return the client of the cluster whose workers the members are; None where they are threads of this
+        process.
+        """
+        return None if self.team is None else self.team.client
 
     @property
     def is_cluster(self) -> bool:
@@ -84,7 +91,7 @@ class Environment:
 
 
 class Slot:
-    """Liveness of a node: the handles on it own the slot, the node refers to it weakly.
+    """A Slot says that a node is alive: the handles on it own the slot, the node refers to it weakly.
 
     Attributes
     ----------
@@ -99,14 +106,22 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class BlockName:
-    """A block that an executor holds, as it travels in a pickle: whoever reads it asks a cluster for its key."""
+    """A BlockName is a block that an executor holds, as it travels in a pickle: whoever reads it asks a cluster for its
+    key.
+    """
 
     key: Any  # Any: the executor's
 
 
+def named(blocks: Iterable[Any]) -> list[Any]:
+    """Return blocks as they travel in a pickle: those of a cluster by their names."""
+    return [BlockName(block.key) if hasattr(block, "key") else block for block in blocks]
+
+
 @dataclass(slots=True, eq=False)
 class Stored:
-    """The memo of an evaluated node: its blocks in row-major tile order, and then copies of them (`sharding.dealing`).
+    """A Stored is the memo of an evaluated node: its blocks in row-major tile order, and then copies of them
+    (`sharding.dealing`).
 
     Parameters
     ----------
@@ -158,13 +173,15 @@ class Stored:
     def __reduce__(self) -> tuple[Any, ...]:
         blocks = self.blocks
         if type(blocks) in (list, tuple):
-            blocks = [BlockName(block.key) if hasattr(block, "key") else block for block in blocks]
+            blocks = named(blocks)
         return Stored, (self.sharding, blocks, self.on_client, self.exported)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The user's line that defined a node, kept as (code, instruction offset) and looked up only when shown."""
+    """An Origin is the user's line that defined a node, kept as (code, instruction offset) and looked up only when
+    shown.
+    """
 
     code: CodeType
     lasti: int
@@ -200,7 +217,7 @@ def cell_of(file: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _SavedOrigin:
-    """An origin that came from another process: code objects do not travel."""
+    """A _SavedOrigin is an origin that came from another process: code objects do not travel."""
 
     file: str
     number: int
@@ -243,7 +260,7 @@ def outer_frame() -> FrameType | None:
 
 
 class Expr:
-    """One step of what is to be computed.
+    """An Expr is one step of what is to be computed.
 
     Parameters
     ----------
@@ -331,6 +348,18 @@ class Expr:
         return n
 
     @property
+    def stored(self) -> Stored:
+        """Return the memo of a node that is evaluated."""
+        memo = self.memo
+        assert memo is not None
+        return memo
+
+    @property
+    def is_to_raise(self) -> bool:
+        """Return whether numpy is to raise of elements: ``errstate`` of the user's says so of some kind of them."""
+        return self.errstate is not None and "raise" in self.errstate
+
+    @property
     def is_live(self) -> bool:
         """Return whether a handle still refers to this node."""
         return self.slot is not None and self.slot() is not None
@@ -405,14 +434,7 @@ class Expr:
         return f"Expr({self.op.name}, {self.shape}, {self.dtype})"
 
 
-def source(
-    block: Any,
-    env: Environment,
-    sharding: Sharding | None = None,
-    *,
-    on_client: bool = True,
-    pin: Sharding | None = None,
-) -> Expr:
+def source(block: Any, env: Environment, *, on_client: bool = True, pin: Sharding | None = None) -> Expr:
     """Return a node of one array that exists in this process.
 
     Parameters
@@ -421,16 +443,13 @@ def source(
         The array; not copied.
     env
         Where it counts as living.
-    sharding
-        Its type; whole by default.
     on_client
         See `Stored.on_client`.
     pin
         The sharding that the user asked for.
     """
     node = Expr(SOURCE, (), tuple(block.shape), block.dtype, env, pin=pin)
-    mesh = env.mesh
-    node.memo = Stored(sharding or Sharding.whole(mesh, len(block.shape)), (block,), on_client=on_client)
+    node.memo = Stored(Sharding.whole(env.mesh, len(block.shape)), (block,), on_client=on_client)
     return node
 
 

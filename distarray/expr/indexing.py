@@ -31,7 +31,7 @@ _INVALID = (
 
 
 class Basic(NamedTuple):
-    """An index that is one lens.
+    """A Basic is an index that is one lens.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Basic(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Advanced:
-    """An index with arrays: gather and scatter.
+    """An Advanced is an index with arrays: gather and scatter.
 
     The result has the axes of `affine`'s view that no array runs over, in order, and in their midst, at `position`, the
     broadcast axes of the arrays.
@@ -272,10 +272,6 @@ def _parsed(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | Advance
 _FAST = (slice, int, type(None))
 
 
-def _out_of_bounds(index: int, axis: int, size: int) -> IndexError:
-    return IndexError(f"index {index} is out of bounds for axis {axis} with size {size}")
-
-
 def _plain(item: Index) -> tuple[Index, int]:
     """Return an item as a slice, int, None, Ellipsis or array, and how many axes of the indexed array it takes."""
     given = item
@@ -377,7 +373,7 @@ def _parse_general(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | 
             has_scalar_array = has_scalar_array or not isinstance(item, int)
             at, size = int(item), shape[axis]
             if not -size <= at < size:
-                raise _out_of_bounds(at, axis, size)
+                raise IndexError(f"index {at} is out of bounds for axis {axis} with size {size}")
             terms.append((None, at + size if at < 0 else at, 0))
         elif takes == 0:
             arrays.append((len(view), item))

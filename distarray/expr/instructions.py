@@ -11,7 +11,9 @@ from distarray.types import DType
 
 @dataclass(frozen=True, slots=True)
 class RuntimeScalar:
-    """An operand that is the `index`-th run-time scalar of a program: no part of a plan, filled in for every run."""
+    """A RuntimeScalar is an operand that is the `index`-th run-time scalar of a program: no part of a plan, filled in
+    for every run.
+    """
 
     index: int
 

@@ -17,7 +17,7 @@ PRODUCT = "multiply"
 
 
 class JoinStep(NamedTuple):
-    """One elementwise function of registers.
+    """A JoinStep is one elementwise function of registers.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class JoinStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Join:
-    """How one element is made of one element of each operand.
+    """A Join says how one element is made of one element of each operand.
 
     Parameters
     ----------

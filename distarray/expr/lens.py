@@ -44,28 +44,30 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
-    """The link of ``reshape`` in C order."""
+    """A Reshape is the link of ``reshape`` in C order."""
 
     shape: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """The link of ``.real`` or ``.imag`` of a complex array."""
+    """A Component is the link of ``.real`` or ``.imag`` of a complex array."""
 
     part: Literal["real", "imag"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """The link of ``view(dtype)`` where elements keep their size: the bits of each as a number of another dtype."""
+    """A Bits is the link of ``view(dtype)`` where elements keep their size: the bits of each as a number of another
+    dtype.
+    """
 
     dtype: str
 
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """The link of ``sliding_window_view``: every window of some axes, whose extents come as new last axes.
+    """A Sliding is the link of ``sliding_window_view``: every window of some axes, whose extents come as new last axes.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ Kind = Literal[
 
 
 class Family(NamedTuple):
-    """What the layers ask of all operations of a kind.
+    """A Family is what the layers ask of all operations of a kind.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ Labels: TypeAlias = tuple[int, ...]
 
 
 class ReduceParams(NamedTuple):
-    """The parameters of a ``reduce``.
+    """ReduceParams are the parameters of a ``reduce``.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class ReduceParams(NamedTuple):
 
 
 class ContractParams(NamedTuple):
-    """The parameters of a ``contract``: a loop over all labels.
+    """ContractParams are the parameters of a ``contract``: a loop over all labels.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class ContractParams(NamedTuple):
 
 
 class IndexParams(NamedTuple):
-    """The parameters of a ``take`` or ``take_put`` at integer arrays, which broadcast.
+    """IndexParams are the parameters of a ``take`` or ``take_put`` at integer arrays, which broadcast.
 
     Attributes
     ----------
@@ -78,13 +78,15 @@ class IndexParams(NamedTuple):
 
 
 class ItemParams(NamedTuple):
-    """The parameters of an ``item``: which result of an operation of several it is."""
+    """ItemParams are the parameters of an ``item``: which result of an operation of several it is."""
 
     number: int
 
 
 class SlidingParams(NamedTuple):
-    """The parameters of ``sliding_window_view``: the extents of the windows, and the axis that each slides along."""
+    """SlidingParams are the parameters of ``sliding_window_view``: the extents of the windows, and the axis that each
+    slides along.
+    """
 
     window: tuple[int, ...]
     axes: tuple[int, ...]

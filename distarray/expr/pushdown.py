@@ -118,7 +118,9 @@ def _from_parts(root: Expr, is_divisible: Callable[[Expr], bool], share: int) ->
 
 
 def _few(boxes: Sequence[Box]) -> list[Box]:
-    """Few boxes that contain these: two are joined if that costs at most as much again, or if there are too many."""
+    """Return few boxes that contain these: two are joined if that costs at most as much again, or if there are too
+    many.
+    """
     found: list[Box] = []
     for box in dict.fromkeys(boxes):
         hulls = [tuple(map(_hull, box, other)) for other in found]
@@ -172,18 +174,20 @@ def _broadcasting(x: Any, box: Box) -> Box | None:
 
 
 def _of_map(node: Expr, operands: tuple[Any, ...], runtime: Any, box: Box) -> _Division:
-    """get(f(x, y), q) -> f(get(x, q), get(y, q))."""
+    """Return get(f(x, y), q) as f(get(x, q), get(y, q))."""
     return [_broadcasting(o, box) for o in operands], lambda parts: _remade(node, parts, box, runtime)
 
 
 def _of_get(node: Expr, operands: tuple[Any, ...], lens: Affine, box: Box) -> _Division:
-    """get(get(x, p), q) -> get(get(x, r), p . q), where r is what p . q sees."""
+    """Return get(get(x, p), q) as get(get(x, r), p . q), where r is what p . q sees."""
     need = lens.source_box(box)
     return [need], lambda parts: _get(parts[0], lens.restricted(box, need), node)
 
 
 def _of_put(node: Expr, operands: tuple[Any, ...], written: Affine, box: Box) -> _Division:
-    """get(put(x, p, v), q) -> put(get(x, q), p in q, get(v, q in p)); a write that q does not see is left out."""
+    """Return get(put(x, p, v), q) as put(get(x, q), p in q, get(v, q in p)); a write that q does not see is left
+    out.
+    """
     value = operands[1]
     seen = written.view_box(box)
     if seen is None:
@@ -209,7 +213,7 @@ def _inverse(lens: Affine, shape: tuple[int, ...]) -> Affine:
 
 
 def _of_reshape(node: Expr, operands: tuple[Any, ...], runtime: Any, box: Box) -> _Division:
-    """get(reshape(x, s), q) -> a read of a reshape of the rows of x that q needs."""
+    """Return get(reshape(x, s), q) as a read of a reshape of the rows of x that q needs."""
     old, new = operands[0].shape, node.shape
     frame, rows = [range(0)] * len(new), [range(0)] * len(old)
     lengths, runs = [], []  # of each group: how many elements its rows have, and which of them the frame has
@@ -257,7 +261,7 @@ def _enclosing_run(start: int, stop: int, shape: Sequence[int]) -> list[range]:
 
 
 def _run(box: Sequence[range], shape: Sequence[int]) -> tuple[int, int]:
-    """First element and end of such a box in C order."""
+    """Return the first element and the end of such a box in C order."""
     start = last = 0
     for r, n in zip(box, shape, strict=True):
         start, last = start * n + r.start, last * n + r[-1]

@@ -61,7 +61,7 @@ class Rule:
 
 
 def _pending(x: Expr) -> tuple[Any, Any] | None:
-    """First operand and run-time parameter of a node that may be left out.
+    """Return the first operand and the run-time parameter of a node that may be left out.
 
     None if it has its result, or is cut as the user asked: then it is where the elements lie, and stays. None also
     where another thread is computing it, and writes into what it reads.
@@ -199,7 +199,7 @@ def _put_whole(node: Expr) -> Expr | None:
 
 
 def _identity_on(kinds: str) -> Rewrite:
-    """f(x) -> x for these kinds of dtypes."""
+    """Return the rewrite f(x) -> x for these kinds of dtypes."""
 
     def rewrite(node: Expr) -> Expr | None:
         x: Any = node.operands[0]
@@ -359,7 +359,9 @@ def _contract_permuted(node: Expr) -> Expr | None:
 
 
 def _runs(labels: list[tuple[int, ...]], result: tuple[int, ...]) -> list[list[int]]:
-    """Order of the loops of a product of two operands: batch, summed, rows and columns; else of the aggregated ones."""
+    """Return the order of the loops of a product of two operands: batch, summed, rows and columns; else of the
+    aggregated ones.
+    """
     if len(labels) != 2:
         return [list(dict.fromkeys([k for own in labels for k in own if k not in result]))]
     left, right = labels
@@ -431,7 +433,8 @@ def simplify(node: Expr) -> Expr:
         # Most operations have no row: this look-up is all that they pay.
         rewrites = _rewrites.get(node.op)
         if rewrites is None:
-            rewrites = _rewrites[node.op] = _rewrites_of(node.op)
+            names = (node.op.name, node.op.kind)
+            rewrites = _rewrites[node.op] = tuple([rule.rewrite for rule in RULES if rule.match in names])
         for rewrite in rewrites:
             found = rewrite(node)
             if found is not None:
@@ -441,7 +444,3 @@ def simplify(node: Expr) -> Expr:
         if found.memo is not None:
             return found
         node = found
-
-
-def _rewrites_of(op: Op) -> tuple[Rewrite, ...]:
-    return tuple(rule.rewrite for rule in RULES if rule.match in (op.name, op.kind))

@@ -19,7 +19,7 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class Tiling(NamedTuple):
-    """How axis 0 of what an operation reads and makes is cut.
+    """A Tiling says how axis 0 of what an operation reads and makes is cut.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Tiling(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """A grid of tiles over all axes of one result, and the box of every operand that each of them reads.
+    """Windows are a grid of tiles over all axes of one result, and the box of every operand that each of them reads.
 
     Boxes may overlap (a halo), leave elements out, or be empty; what of them lies elsewhere is routed, the union of
     what a member needs once.

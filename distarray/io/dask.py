@@ -158,7 +158,7 @@ def _on_cluster(array: Any, cut: Sharding, env: Environment, name: str) -> Calla
 
 
 def _sources(array: Any, cut: Sharding, env: Environment, name: str) -> Sources:
-    """Dask's tasks, and one for each tile that makes its block of its chunk."""
+    """Return Dask's tasks, and one for each tile that makes its block of its chunk."""
     (optimized,) = dask.optimize(array)
     # Futures of what was persisted are no tasks: the array holds them.
     tasks: dict[Any, Any] = convert_legacy_graph(dict(optimized.__dask_graph__()))

@@ -16,14 +16,15 @@ from einops._backends import AbstractBackend  # where its documentation of custo
 from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
 from distarray.composed.creation import arange
-from distarray.composed.numpy_signatures import concat, stack, tile
+from distarray.composed.numpy_signatures import concat, stack
 from distarray.composed.views import broadcast_to, expand_dims
 from distarray.ops.einsums import einsum
+from distarray.ops.repetition import tile
 from distarray.types import HostArray, Shape
 
 
 class DistArrayBackend(AbstractBackend):  # type: ignore[misc]  # einops says nothing about its types
-    """What einops asks of a library of arrays. Everything is lazy and stays where it lies."""
+    """A DistArrayBackend is what einops asks of a library of arrays. Everything is lazy and stays where it lies."""
 
     framework_name = "distarray"
 

@@ -180,7 +180,7 @@ def _member(path: str, member: zipfile.ZipInfo, where: dict[str, Any]) -> DistAr
 
 
 def _header(stream: BinaryIO, path: str) -> _Header:
-    """Shape, memory order and dtype; leaves the stream at the first element."""
+    """Return shape, memory order and dtype; leaves the stream at the first element."""
     try:
         version = np.lib.format.read_magic(stream)
     except ValueError as error:

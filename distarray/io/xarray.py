@@ -58,7 +58,7 @@ def _chunked(chunks: Chunks, team: TeamLike, device: str | None = None) -> Shard
 
 
 class _Creators:
-    """The functions of dask.array's namespace that xarray makes arrays with."""
+    """_Creators are the functions of dask.array's namespace that xarray makes arrays with."""
 
     @staticmethod
     def full(
@@ -322,7 +322,9 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
 
 
 class _Writer:
-    """Arrays that are to be stored, as a function without arguments: Dask looks for collections in those."""
+    """A _Writer is arrays that are to be stored, as a function without arguments: Dask looks for collections
+    in those.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments

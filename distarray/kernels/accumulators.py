@@ -13,14 +13,17 @@ from typing import TypeAlias
 import numpy as np
 
 from distarray.kernels.monoids import MONOIDS, Monoid, Partial, Within
-from distarray.kernels.outcomes import Array, Reduction
+from distarray.kernels.outcomes import Reduction
+from distarray.types import HostArray
 
 #: Where a slice of a box lies.
 _Where: TypeAlias = slice | tuple[slice, ...]
 
 
 class TotalAccumulator:
-    """The partials of the slices of a total, one number each, folded pairwise by the ufunc itself at the end."""
+    """A TotalAccumulator is the partials of the slices of a total, one number each, folded pairwise by the ufunc itself
+    at the end.
+    """
 
     def __init__(self, reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...]) -> None:
         self.monoid, self.shape = MONOIDS[reduction.monoid], (1,) * len(shape)
@@ -29,7 +32,7 @@ class TotalAccumulator:
         self.parts = np.empty(n_slices, self.dtype)
         self.n = 0
 
-    def partial(self, block: Array, _where: _Where, _within: Within) -> Partial:
+    def partial(self, block: HostArray, _where: _Where, _within: Within) -> Partial:
         """Return what a slice comes to."""
         return self.monoid.total(block, self.dtype)
 
@@ -44,7 +47,7 @@ class TotalAccumulator:
 
 
 class Accumulator:
-    """Partials of the slices of one reduction, merged in pairs of equal weight.
+    """An Accumulator is the partials of the slices of one reduction, merged in pairs of equal weight.
 
     Like carries of a binary counter: at most ``log2`` of the number of slices wait at a time, and rounding errors grow
     with that logarithm.
@@ -60,7 +63,7 @@ class Accumulator:
         self.waiting: dict[tuple[int, ...], tuple[list[tuple[int, Partial]], int]] = {}
         self.done: Partial | None = None
 
-    def partial(self, block: Array, where: _Where, within: Within) -> Partial:
+    def partial(self, block: HostArray, where: _Where, within: Within) -> Partial:
         """Return what a slice comes to."""
         monoid, reduction = self.monoid, self.reduction
         if monoid.n_arrays != 2:  # the only ones with an index

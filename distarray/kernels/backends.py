@@ -25,21 +25,21 @@ from distarray.errors import NotSupportedError
 from distarray.kernels.buffers import POOL
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
 from distarray.kernels.monoids import Within
+from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Reduction
-from distarray.kernels.program import Program
+from distarray.kernels.program import Program, Runner
+from distarray.types import DType
 
-DType = np.dtype[Any]
-Block = Any  # an array of a backend: they share no base class
 Layout = str | Sequence[int]  # "C", "F", or the axes from outermost to innermost
 
 
-class Backend(Protocol):
-    """Blocks of one array library on the device of one member.
+class Backend(Runner, Protocol):
+    """A Backend makes, moves and computes the blocks of one array library on the device of one member.
+
+    Its `name` is ``"numpy"``, ``"cupy"`` or ``"strict"``.
 
     Attributes
     ----------
-    name
-        ``"numpy"``, ``"cupy"`` or ``"strict"``.
     xp
         Namespace with the functions of the array API standard.
     device
@@ -50,8 +50,6 @@ class Backend(Protocol):
         Whether functions of `xp` take ``out=``.
     """
 
-    @property
-    def name(self) -> str: ...
     @property
     def xp(self) -> Any: ...
     @property
@@ -85,23 +83,9 @@ class Backend(Protocol):
     def writable_view(self, lens: Any, base: Block) -> Block:
         """Return what `lens` sees of `base`, as a view that can be written."""
 
-    def run(
-        self,
-        program: Program,
-        inputs: Sequence[Block],
-        scalars: Sequence[Any],
-        shape: tuple[int, ...],
-        outs: Sequence[Block | None] | None,
-        partial: Callable[[Reduction, Block], Any],
-        within: Within,
-    ) -> tuple[list[Block], list[Any]]:
-        """Return the outputs of a program and the partials of its reductions; `partial` makes one from a register in
-        full. `within` says where the box lies in the whole loop space.
-        """
-
 
 class NumpyBackend:
-    """Blocks in the memory of the process, big ones from the pool of `buffers`."""
+    """A NumpyBackend has its blocks in the memory of the process, big ones from the pool of `buffers`."""
 
     name = "numpy"
     xp = np
@@ -165,7 +149,7 @@ NUMPY: Backend = NumpyBackend()
 
 
 class StrictBackend:
-    """Arrays of array_api_strict on one of its fake devices."""
+    """A StrictBackend has arrays of array_api_strict on one of its fake devices."""
 
     name = "strict"
     has_out = False

@@ -21,9 +21,7 @@ from distarray.kernels.expressions import Computation, Generated, generate
 from distarray.kernels.loop_code import LOOPS, is_folded, source, unseen
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.schedule import Call, Schedule
-
-DType = np.dtype[Any]
-Array = np.ndarray[Any, DType]
+from distarray.types import DType, HostArray
 
 #: A slice whose inner axis is shorter is a matter of its outer loops.
 SHORTEST_RUN = 64
@@ -38,8 +36,8 @@ class RunOfSlices(Protocol):
     calls: list[Call]
     schedule: Schedule
     scalars: Sequence[Any]
-    values: dict[int, Array]
-    streams: list[tuple[int, Array]]
+    values: dict[int, HostArray]
+    streams: list[tuple[int, HostArray]]
     slice: tuple[int, ...]
     is_aliased: bool
 
@@ -133,7 +131,7 @@ class BoundSlices:
         registers = [dtypes[x][0] for x in generated.inputs]
         read = [streams[r] if r in streams else run.values[r] for r in registers]
         #: What is stored when the slice is done, since its place may be what is read; of the largest extents.
-        self._beside: dict[int, Array] = {}
+        self._beside: dict[int, HostArray] = {}
         #: Rows of what lies in scratch, which is another one for slices of other extents.
         self._scratch: list[tuple[int, int]] = []
         rows = [_row(a, ndim) for a in (*read, *self._scalars)]
@@ -167,7 +165,7 @@ class BoundSlices:
         return True
 
 
-def _row(a: Array, ndim: int) -> list[int]:
+def _row(a: HostArray, ndim: int) -> list[int]:
     """Return the row of the table for an array along the box, or for one element."""
     return [a.ctypes.data, *a.strides, *a.strides] if a.ndim else [a.ctypes.data] + [0] * (2 * ndim)
 

@@ -10,16 +10,14 @@ import math
 import time
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from distarray.kernels.compiler import Candidate, flags, is_on, loaded
+from distarray.types import HostArray
 
-DType = np.dtype[Any]
-Array = np.ndarray[Any, DType]
 #: Mean and sum of squared distances of rows.
-_Moments = tuple[Array, Array]
+_Moments = tuple[HostArray, HostArray]
 
 #: numpy runs along shorter rows in another order.
 SHORTEST_ROW = 64
@@ -55,7 +53,7 @@ class RowMoments(Candidate):
     def compile(self) -> None:
         self.function = loaded(SOURCE)
 
-    def of(self, block: Array) -> _Moments | None:
+    def of(self, block: HostArray) -> _Moments | None:
         """Return mean and sum of squares along the first axis, which has extent 1; None where numpy has to."""
         function, found = self.function, flags()
         if function is None or found is None:
@@ -71,7 +69,7 @@ def _row_moments() -> RowMoments:
     return RowMoments()
 
 
-def row_moments(block: Array, axes: tuple[int, ...], numpys: Callable[[], _Moments]) -> _Moments:
+def row_moments(block: HostArray, axes: tuple[int, ...], numpys: Callable[[], _Moments]) -> _Moments:
     """Return mean and sum of squared distances of a block along some axes: by compiled code, or what numpy gives."""
     if (
         axes != (0,)

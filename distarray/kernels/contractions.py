@@ -25,18 +25,16 @@ from distarray.kernels.elementwise import plain_call
 from distarray.kernels.inside import inside_task
 from distarray.kernels.loans import foreign
 from distarray.kernels.monoids import MONOIDS, Monoid
+from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
-from distarray.kernels.slices import slice_extents
+from distarray.kernels.slices import Box, slice_extents
 from distarray.kernels.user_functions import read_only
+from distarray.types import DType, HostArray
 
 if TYPE_CHECKING:
     from distarray.kernels.backends import Backend
 
-Block = Any  # an array of any backend: backends share no base class
-DType = np.dtype[Any]
-Array = np.ndarray[Any, DType]
-Box = tuple[slice, ...]
 #: A join of the user's.
 Function = Callable[..., Any]
 
@@ -86,7 +84,7 @@ def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...],
 
 
 class _LoopNest(NamedTuple):
-    """The loops of a contraction, from the outermost to the innermost.
+    """A _LoopNest is the loops of a contraction, from the outermost to the innermost.
 
     Attributes
     ----------
@@ -159,16 +157,16 @@ def _restricted(x: Block, box: Box) -> Block:
 
 def _on_numpy(
     backend: Backend,
-    operands: Sequence[Array],
+    operands: Sequence[HostArray],
     join: Join,
     users: Function | None,
     agg: str,
     space: _LoopNest,
     dtype: DType,
-) -> Array:
+) -> HostArray:
     monoid = MONOIDS[agg]
     state = monoid.state(dtype) if space.reduced else dtype
-    out: Array = backend.empty(space.kept_shape, state)
+    out: HostArray = backend.empty(space.kept_shape, state)
     if 0 in space.extents:
         if 0 not in space.kept_shape:
             out[...] = _nothing(monoid, space, dtype, backend)
@@ -217,13 +215,13 @@ def _nothing(monoid: Monoid, space: _LoopNest, dtype: DType, backend: Backend) -
 
 
 class _BoxWalk:
-    """The boxes of a loop space, and what each needs of the operands.
+    """A _BoxWalk is the boxes of a loop space, and what each needs of the operands.
 
     An operand whose elements along the innermost loop are no neighbours is turned: copied in the order of the loops,
     for a run of steps of the last aggregated loop at a time.
     """
 
-    def __init__(self, operands: Sequence[Array], space: _LoopNest, extents: tuple[int, ...]) -> None:
+    def __init__(self, operands: Sequence[HostArray], space: _LoopNest, extents: tuple[int, ...]) -> None:
         self.operands, self.space, self.extents = operands, space, extents
         self.axis = max(space.reduced, default=-1)
         self.is_across = [x.shape[-1] > 1 and x.strides[-1] != x.itemsize for x in operands]
@@ -244,7 +242,7 @@ class _BoxWalk:
         return [((*lead, slice(i, min(i + e, n))), min(i + e, n) - i) for i in range(0, n, e)]
 
     def _run_length(self) -> int:
-        """Extent of the last aggregated loop that is walked, and for which operands are turned, at once."""
+        """Return the extent of the last aggregated loop that is walked, and for which operands are turned, at once."""
         step, n = self.extents[self.axis], self.space.extents[self.axis]
         others = [
             prod(min(e, k) for a, (e, k) in enumerate(zip(self.extents, x.shape, strict=True)) if a != self.axis)
@@ -255,7 +253,7 @@ class _BoxWalk:
         fitting = SCRATCH_NBYTES // (max(others) * step) if others else MOST_STEPS
         return min(max(1, min(fitting, MOST_STEPS)) * step, n)
 
-    def regions(self) -> Iterator[tuple[Box, Iterator[tuple[list[Array], tuple[int, ...]]]]]:
+    def regions(self) -> Iterator[tuple[Box, Iterator[tuple[list[HostArray], tuple[int, ...]]]]]:
         """Yield the boxes of the kept loops; for each the operands and the shape of every box that is folded into
         it.
         """
@@ -263,7 +261,7 @@ class _BoxWalk:
         for box in self.space.boxes(self.extents, kept):
             yield box, self._boxes(box)
 
-    def _boxes(self, kept: Box) -> Iterator[tuple[list[Array], tuple[int, ...]]]:
+    def _boxes(self, kept: Box) -> Iterator[tuple[list[HostArray], tuple[int, ...]]]:
         space, axis = self.space, self.axis
         moving = [axis >= 0 and x.shape[axis] > 1 for x in self.operands]
         for lead in space.boxes(self.extents, [a for a in space.reduced if a != axis]):
@@ -284,13 +282,13 @@ class _BoxWalk:
     def _at(self, run: slice) -> Box:
         return (slice(None),) * self.axis + (run,)
 
-    def _turned(self, view: Array, run: slice) -> Array:
+    def _turned(self, view: HostArray, run: slice) -> HostArray:
         """Return a copy of what a run of steps needs, in the order of the loops."""
         return np.array(view[self._at(run)] if self.axis >= 0 else view, order="C")
 
 
 class _StepsJoin:
-    """A join of elementwise steps, each a call of numpy's function that fills scratch."""
+    """A _StepsJoin is a join of elementwise steps, each a call of numpy's function that fills scratch."""
 
     def __init__(self, join: Join, n: int, size: int) -> None:
         last_use = {i: k for k, step in enumerate(join.steps) for i in step.inputs}
@@ -315,10 +313,10 @@ class _StepsJoin:
         self.slots = [np.empty(size, dtype) for dtype in slots]
         self.at = list(at.values())
         self.shape: tuple[int, ...] = ()
-        self.steps: list[tuple[Callable[..., Any], tuple[int, ...], Array]] = []
+        self.steps: list[tuple[Callable[..., Any], tuple[int, ...], HostArray]] = []
         self.dtype = join.dtype
 
-    def __call__(self, blocks: list[Array], shape: tuple[int, ...], place: Array | None) -> Array:
+    def __call__(self, blocks: list[HostArray], shape: tuple[int, ...], place: HostArray | None) -> HostArray:
         """Return the joined elements of a box: in `place` if given and of their dtype, else in scratch."""
         if not self.steps or self.shape != shape:
             size = prod(shape)
@@ -331,19 +329,19 @@ class _StepsJoin:
         call, inputs, out = self.steps[-1]
         if place is not None and place.dtype == self.dtype:
             out = place
-        made: Array = call(*[registers[i] for i in inputs], out=out)
+        made: HostArray = call(*[registers[i] for i in inputs], out=out)
         return made
 
 
 class _UsersJoin:
-    """A function of the user's, called with views of the operands in the shape of the box."""
+    """A _UsersJoin is a function of the user's, called with views of the operands in the shape of the box."""
 
     def __init__(self, join: Join, function: Function) -> None:
         self.join, self.function = join, function
 
-    def __call__(self, blocks: list[Array], shape: tuple[int, ...], place: Array | None) -> Array:
+    def __call__(self, blocks: list[HostArray], shape: tuple[int, ...], place: HostArray | None) -> HostArray:
         """Return the joined elements of a box."""
-        made: Array = _called(
+        made: HostArray = _called(
             np, self.join, self.function, read_only([np.broadcast_to(x, shape) for x in blocks]), shape
         )
         return made
@@ -382,7 +380,7 @@ def _on_device(
     space: _LoopNest,
     dtype: DType,
 ) -> Block:
-    """Box by box too, by programs: their backends know the functions of their library, and how to fuse them."""
+    """Run box by box too, by programs: their backends know the functions of their library, and how to fuse them."""
     monoid, xp = MONOIDS[agg], backend.xp
     out = backend.empty(space.kept_shape, monoid.state(dtype) if space.reduced else dtype)
     if 0 in space.extents:

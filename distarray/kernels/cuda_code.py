@@ -13,11 +13,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-DType = np.dtype[Any]
+from distarray.types import DType
 
 C_TYPE = {
     "bool": "bool",

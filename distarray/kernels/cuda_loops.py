@@ -17,8 +17,6 @@ import numpy as np
 from distarray.kernels.cuda_code import C_TYPE, PREAMBLE
 from distarray.kernels.expressions import Generated
 
-DType = np.dtype[Any]
-
 #: Threads per block.
 BLOCK = 256
 #: Elements that one launch counts: indices have 32 bits, one of which the division by constants needs.
@@ -37,7 +35,7 @@ __device__ inline unsigned dx_div(unsigned i, unsigned m, unsigned h) {
 
 
 class Nest(NamedTuple):
-    """Axes of one loop nest from outermost to innermost, and the steps of each array along them in bytes.
+    """A Nest is axes of one loop nest from outermost to innermost, and the steps of each array along them in bytes.
 
     Attributes
     ----------

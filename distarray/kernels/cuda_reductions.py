@@ -30,8 +30,7 @@ from distarray.kernels.cuda_loops import (
 from distarray.kernels.expressions import Generated
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.outcomes import Reduction
-
-DType = np.dtype[Any]
+from distarray.types import DType
 
 #: Blocks that share one launch of a reduction, where there is enough to share.
 N_BLOCKS = 2048
@@ -66,7 +65,7 @@ __device__ inline void dx_merge_moments(
 
 
 class KernelFold(NamedTuple):
-    """How values are folded, as C++.
+    """A KernelFold says how values are folded, as C++.
 
     Attributes
     ----------
@@ -196,7 +195,7 @@ def _extremum(monoid: str, given: DType) -> KernelFold:
 
 
 class Shares(NamedTuple):
-    """How the threads of a reduction share its elements.
+    """Shares say how the threads of a reduction share its elements.
 
     Attributes
     ----------

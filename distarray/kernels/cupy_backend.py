@@ -34,15 +34,14 @@ from distarray.kernels.cuda_reductions import (
 )
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
 from distarray.kernels.expressions import Generated, generate
+from distarray.kernels.namespaces import Block
 from distarray.kernels.random_maps import MAPS
+from distarray.types import DType
 
 if TYPE_CHECKING:
     from distarray.kernels.monoids import Within
     from distarray.kernels.outcomes import Reduction
     from distarray.kernels.program import Program
-
-DType = np.dtype[Any]
-Block = Any  # a cupy.ndarray, which has no type information
 
 
 @lru_cache(maxsize=1)
@@ -90,7 +89,7 @@ def cuda_versions() -> dict[str, int]:
 
 
 class CupyBackend:
-    """CuPy arrays on one GPU."""
+    """A CupyBackend has CuPy arrays on one GPU."""
 
     name = "cupy"
     has_out = True
@@ -282,7 +281,7 @@ class CupyBackend:
 
     def _call(self, name: str, params: tuple[Any, ...], operands: Sequence[Any], dtype: DType) -> Block:
         cupy, canonical = self.cupy, numpy_name(name)
-        known = tuple(_type_of(x) for x in operands)
+        known = tuple([x.dtype if hasattr(x, "dtype") else type(x) for x in operands])
         if dtype.kind not in "biufc":
             raise NotSupportedError(f"not on cuda: CuPy has no arrays of dtype {dtype}")
         arrays = [
@@ -319,10 +318,6 @@ class CupyBackend:
         if isinstance(result, tuple):
             result = result[params[0]]
         return result.astype(dtype, copy=False)
-
-
-def _type_of(x: Any) -> DType | type:
-    return x.dtype if hasattr(x, "dtype") else type(x)
 
 
 # ------------------------------------------------------------------------------------------------------ kernels

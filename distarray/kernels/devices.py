@@ -89,7 +89,7 @@ def backend_for(device: str, member: int = 0) -> Backend:
 
 
 def _turn(member: int) -> int:
-    """Whose turn it is to have a GPU of this process: its members', or the worker's that the process is."""
+    """Return whose turn it is to have a GPU of this process: its members', or the worker's that the process is."""
     rank = worker_rank()
     return member if rank is None else rank
 
@@ -149,7 +149,7 @@ def hold_pools(device: str, n_members: int, limit: int | None) -> None:
 
 
 def check_here(device: str) -> None:
-    """Whether blocks on a device can be made in this process. Raises as `backend_for` does; starts nothing."""
+    """Check that blocks on a device can be made in this process. Raises as `backend_for` does; starts nothing."""
     parsed = parse_device(device)
     if parsed.kind == "cuda":
         _cupy(parsed.index or 0, parsed.index is None)

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from distarray.kernels.random_maps import MAPS
+from distarray.types import DType
 
-DType = np.dtype[Any]
 Call = Callable[..., Any]  # call(*operands, out=None): operands are arrays and scalars
 
 #: IEEE 754 defines every bit of these on reals (or they look at bits only), whatever kernel computes them.
@@ -56,7 +56,7 @@ LANES = 64
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """An elementwise function, resolved for given dtypes.
+    """An Elementwise is an elementwise function, resolved for given dtypes.
 
     Attributes
     ----------

@@ -22,8 +22,7 @@ import numpy as np
 from distarray.expr.instructions import Instruction
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
 from distarray.kernels.outcomes import Reduction
-
-DType = np.dtype[Any]
+from distarray.types import DType
 
 _COMPARISON = {
     "equal": "a == b",
@@ -172,7 +171,7 @@ class Language(Protocol):
 
 
 class Generated(NamedTuple):
-    """Statements of one kernel.
+    """A Generated is statements of one kernel.
 
     Attributes
     ----------

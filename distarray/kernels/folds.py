@@ -1,7 +1,7 @@
 """Folds by name of the operation: kernels that give partial results, how these combine, and what becomes of the last.
 
 A tile's partial result may be anything that can travel: an array, a tuple of arrays, what a user's function returns. Up
-to `lower.combining.FAN_IN` of them combine in one task, in the order of their tiles, level by level. Kernels use the
+to `planner.plan.FAN_IN` of them combine in one task, in the order of their tiles, level by level. Kernels use the
 functions of the standard, taken from the namespace of the block; where numpy has a faster way, that way stands behind
 ``xp is np``.
 """
@@ -26,7 +26,7 @@ State = tuple[Block, ...]
 
 
 class Fold(Protocol):
-    """One row of the table."""
+    """A Fold is one row of the table."""
 
     def partial(self, xp: Any, *blocks: Block, params: Params) -> Any:
         """Return what one tile gives."""
@@ -39,7 +39,9 @@ class Fold(Protocol):
 
 
 class _UserReduction:
-    """The functions of ``reduction``; params are (rule, steps); the late steps know how they are called."""
+    """A _UserReduction is the functions of ``reduction``; params are (rule, steps); the late steps know how they are
+    called.
+    """
 
     def partial(self, xp: Any, *blocks: Block, params: Params) -> Any:
         seen = read_only(blocks)
@@ -69,7 +71,7 @@ class _UserReduction:
 
 
 class _Segments:
-    """Reductions by labels; params are (rule, name, number of segments, correction).
+    """_Segments are reductions by labels; params are (rule, name, number of segments, correction).
 
     Operands are the block with the reduced axis first, and its labels; labels that are no segment are left out, or are
     an error. The state has the segments as its first axis.

@@ -36,13 +36,13 @@ def _indices(backend: Any, start: int, stop: int, step: int = 1) -> Block:
 
 
 def _unit(xp: Namespace, turns: Block, n: int, sign: int) -> Block:
-    """``exp(sign * 2i * pi * turns / n)``; whole turns are taken off while numbers are exact."""
+    """Return ``exp(sign * 2i * pi * turns / n)``; whole turns are taken off while numbers are exact."""
     angle = xp.astype(turns % n, xp.float64) * (sign * 2.0 * math.pi / n)
     return xp.astype(xp.cos(angle), xp.complex128) + xp.astype(xp.sin(angle), xp.complex128) * 1j
 
 
 def _twiddle(backend: Any, box: Any, shape: Any, dtype: Any, params: Any, runtime: Any) -> Block:
-    """``exp(sign * 2i * pi * row * column / n)``, n = rows * columns; runtime: sign.
+    """Return ``exp(sign * 2i * pi * row * column / n)``, n = rows * columns; runtime: sign.
 
     A column is a multiple of a step plus a rest, so few angles are needed: the factors of both are multiplied.
     """
@@ -58,7 +58,9 @@ def _twiddle(backend: Any, box: Any, shape: Any, dtype: Any, params: Any, runtim
 
 
 def _chirp(backend: Any, box: Any, shape: Any, dtype: Any, params: Any, runtime: Any) -> Block:
-    """``exp(sign * 1i * pi * j**2 / n)`` at j = position, or how far the end is; 0 from n on. runtime: (n, sign)."""
+    """Return ``exp(sign * 1i * pi * j**2 / n)`` at j = position, or how far the end is; 0 from n on. runtime: (n,
+    sign).
+    """
     xp = backend.xp
     ((low, high),) = box
     n, sign = runtime

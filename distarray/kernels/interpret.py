@@ -30,14 +30,12 @@ from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import REDUCED_SLICE, shared_program
 from distarray.kernels.reporting import report
 from distarray.kernels.slices import boxes, slice_extents
+from distarray.types import DType, HostArray
 
 #: Bytes from which a result's block is recycled.
 RECYCLED = 1 << 16
 #: Bytes up to which a block is reduced at once; the bits of sums change there, wherever they are computed.
 IN_SLICES = 2 << 20
-
-DType = np.dtype[Any]
-Array = np.ndarray[Any, DType]
 
 
 def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collection[int] = ()) -> dict[int, Any]:
@@ -59,7 +57,7 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
     """
     steps = [node for node in order if node.memo is None]
     uses, root = uses_of(steps, wanted)
-    steps.sort(key=_program_order)
+    steps.sort(key=lambda node: node.seq)  # as in the program
     values: dict[int, Any] = {}
     fresh = set(donated)
     for node in order:
@@ -105,7 +103,7 @@ def ended(node: Expr, uses: dict[int, int], root: Mapping[int, int]) -> list[int
     return found
 
 
-def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Callable[[], None]]:
+def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[HostArray, Callable[[], None]]:
     """Return the value of the last of a few nodes, computed at the user's call.
 
     Parameters
@@ -135,7 +133,7 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Call
     return value, partial(_report, met, is_call=True)
 
 
-def _is_own(node: Expr, value: Array, given: Sequence[Any]) -> bool:
+def _is_own(node: Expr, value: HostArray, given: Sequence[Any]) -> bool:
     """Return whether nobody else has the memory of a value: it is none of the given blocks, and not a part of one."""
     held = value
     if node.op is GET:  # of all that a kernel has made
@@ -208,10 +206,6 @@ def _owned(node: Expr, value: Any, fresh: Collection[int], root: Mapping[int, in
     return np.array(value, order="C")
 
 
-def _program_order(node: Expr) -> int:
-    return node.seq
-
-
 def _step(
     node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
 ) -> Any:
@@ -278,7 +272,7 @@ def value_of(
 
 def _map(
     node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
-) -> Array:
+) -> HostArray:
     args = [values[id(o)] if type(o) is Expr else o for o in node.operands]
     function = _function(node.op.name, node.params, node.dtype, args)
     out = None
@@ -307,8 +301,8 @@ def _function(name: str, params: tuple[Any, ...], dtype: DType, args: Sequence[A
 
 
 def called(
-    function: Elementwise, args: Sequence[Any], shape: tuple[int, ...], dtype: DType, out: Array | None = None
-) -> Array:
+    function: Elementwise, args: Sequence[Any], shape: tuple[int, ...], dtype: DType, out: HostArray | None = None
+) -> HostArray:
     """Return an elementwise function of blocks and scalars, in `out` if that is given."""
     if not function.is_exact:
         args = [_as_contiguous(a, shape) if type(a) is np.ndarray else a for a in args]
@@ -323,7 +317,7 @@ def called(
     return function.call(*args, out=out)  # type: ignore[no-any-return]
 
 
-def _as_contiguous(block: Array, shape: tuple[int, ...]) -> Array:
+def _as_contiguous(block: HostArray, shape: tuple[int, ...]) -> HostArray:
     if not block.ndim or (block.flags.c_contiguous and block.shape == shape):
         return block
     return np.array(np.broadcast_to(block, shape), order="C")
@@ -345,15 +339,15 @@ def _may_overwrite(
 
 def _put(
     node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
-) -> Array:
-    base: Array = values[id(node.operands[0])]
+) -> HostArray:
+    base: HostArray = values[id(node.operands[0])]
     value = node.operands[1]
     new = base if _may_overwrite(node, values, uses, root, fresh) else np.array(base, order="C")
     node.runtime.write(new, values[id(value)] if type(value) is Expr else value)
     return new
 
 
-def reduced(monoid: str, block: Array, axes: tuple[int, ...], dtype: DType) -> Any:
+def reduced(monoid: str, block: HostArray, axes: tuple[int, ...], dtype: DType) -> Any:
     """Return the partial of a block that has elements: a large one in the slices of a program, as plans have it."""
     found = MONOIDS[monoid]
     if not block.flags.c_contiguous:
@@ -368,7 +362,7 @@ def reduced(monoid: str, block: Array, axes: tuple[int, ...], dtype: DType) -> A
     return np.asarray(found.fold(np.array(parts, state))).reshape((1,) * block.ndim)
 
 
-def _reduce(node: Expr, block: Array) -> Array:
+def _reduce(node: Expr, block: HostArray) -> HostArray:
     axes: tuple[int, ...] = node.params.axes
     accumulator = accumulator_dtype(node)
     monoid = MONOIDS[node.op.monoid]

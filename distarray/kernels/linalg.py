@@ -79,7 +79,7 @@ def _eigvalsh(xp: Namespace, x: Block, *, params: Params) -> Block:
 
 
 def _mirrored(xp: Namespace, x: Block, triangle: str) -> Block:
-    """The standard leaves open which triangle is read: the matrix that both give."""
+    """Return the matrix that both triangles give: the standard leaves open which one is read."""
     if triangle == "L":
         return x
     return xp.conj(xp.matrix_transpose(x))

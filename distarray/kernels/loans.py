@@ -23,23 +23,22 @@ from typing import Any
 import numpy as np
 
 from distarray.kernels.buffers import Lease
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from distarray.types import HostArray
 
 
 class _Loan:
-    """Lives as long as somebody outside can reach the memory of a block."""
+    """A _Loan lives as long as somebody outside can reach the memory of a block."""
 
     __slots__ = ("__weakref__", "block", "is_handed_out", "is_writeable")
 
-    def __init__(self, block: Array) -> None:
+    def __init__(self, block: HostArray) -> None:
         self.block = block  # keeps its memory, and its ``id``
         self.is_writeable = False
         self.is_handed_out = False
 
 
 class _Sight:
-    """The base of a lent array. An object with an ``__array_interface__`` becomes the base of all views."""
+    """A _Sight is the base of a lent array: an object with an ``__array_interface__`` becomes the base of all views."""
 
     __slots__ = ("__array_interface__", "loan")
 
@@ -51,7 +50,7 @@ class _Sight:
 #: The loans of now, by the ``id`` of their block.
 _loans: dict[int, weakref.ref[_Loan]] = {}
 #: Arrays on the memory of others, by their ``id``.
-_foreign: dict[int, weakref.ref[Array]] = {}
+_foreign: dict[int, weakref.ref[HostArray]] = {}
 #: Reentrant: a finalizer may lend too.
 _lock = threading.RLock()
 
@@ -96,7 +95,7 @@ def _ended(number: int) -> Any:
     return end
 
 
-def foreign_memory(block: Array) -> None:
+def foreign_memory(block: HostArray) -> None:
     """Note that somebody else has the memory of an array for as long as it lives, and may write it at any time."""
     root = owner(block)
     number = id(root)
@@ -108,20 +107,20 @@ def is_any_outside() -> bool:
     return bool(_loans or _foreign)
 
 
-def owner(array: Array) -> Array:
+def owner(array: HostArray) -> HostArray:
     """Return the array whose memory an array is a view of; itself if its memory is its own."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
-def _loan_of(block: Array) -> _Loan | None:
+def _loan_of(block: HostArray) -> _Loan | None:
     """Return the loan of the memory of a block, if somebody outside sees it."""
     known = _loans.get(id(owner(block)))
     return None if known is None else known()
 
 
-def is_lent(block: Array, *, to_write: bool = False) -> bool:
+def is_lent(block: HostArray, *, to_write: bool = False) -> bool:
     """Return whether somebody outside sees the memory of a block now; `to_write`: and may write it."""
     if not _loans and not _foreign:
         return False

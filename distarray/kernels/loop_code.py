@@ -13,14 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from distarray.kernels.elementwise import numpy_name
 from distarray.kernels.expressions import Computation, Generated
-
-DType = np.dtype[Any]
+from distarray.types import DType
 
 #: What a table of expressions may call.
 _FUNCTIONS = frozenset("sqrt fabs floor ceil trunc rint isnan isinf isfinite copysign".split())

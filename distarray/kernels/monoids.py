@@ -22,11 +22,10 @@ from distarray.kernels.buffers import POOL
 from distarray.kernels.compiled_moments import row_moments
 from distarray.kernels.namespaces import astype, dtype_of, loop_dtype
 from distarray.kernels.ufuncs import combine, halved
+from distarray.types import DType, HostArray
 
 #: An array or a tuple of arrays of any backend: backends share no base class.
 Partial = Any
-DType = np.dtype[Any]
-Array = np.ndarray[Any, DType]
 Axes = tuple[int, ...]
 
 
@@ -39,7 +38,7 @@ class Within(NamedTuple):
 
 @dataclass(frozen=True)
 class Monoid:
-    """An associative way to combine partial results.
+    """A Monoid is an associative way to combine partial results.
 
     Parameters
     ----------
@@ -79,14 +78,14 @@ class Monoid:
         """
         raise NotImplementedError
 
-    def total(self, block: Array, dtype: DType) -> Any:
+    def total(self, block: HostArray, dtype: DType) -> Any:
         """Reduce all elements of a contiguous numpy block to a number of dtype `state`, for monoids of one array.
 
         Short, because it is called for every slice.
         """
         raise NotImplementedError
 
-    def fold(self, totals: Array) -> Any:
+    def fold(self, totals: HostArray) -> Any:
         """Combine the totals of slices, a 1-d array of dtype `state`."""
         raise NotImplementedError
 
@@ -123,8 +122,10 @@ class Monoid:
 _SHORT = 32
 
 
-def _reduce(ufunc: np.ufunc, block: Array, axes: Axes, dtype: DType) -> Array:
-    """``ufunc.reduce`` of a contiguous block with axes kept, with long inner loops where the last axis is short."""
+def _reduce(ufunc: np.ufunc, block: HostArray, axes: Axes, dtype: DType) -> HostArray:
+    """Return ``ufunc.reduce`` of a contiguous block with axes kept, with long inner loops where the last axis is
+    short.
+    """
     last = block.shape[-1] if block.ndim else 1
     if block.dtype != dtype or last >= _SHORT or block.size < 16 * _SHORT:
         return np.asarray(ufunc.reduce(block, axis=axes, dtype=loop_dtype(dtype), keepdims=True))
@@ -145,13 +146,13 @@ def _reduce(ufunc: np.ufunc, block: Array, axes: Axes, dtype: DType) -> Array:
     return np.asarray(ufunc.reduce(block, axis=axes, keepdims=True))
 
 
-def _kept(total: Any, ndim: int) -> Array:
+def _kept(total: Any, ndim: int) -> HostArray:
     return np.asarray(total).reshape((1,) * ndim)
 
 
 @dataclass(frozen=True)
 class _SingleArray(Monoid):
-    """One array, folded by a ufunc: sums, products, logical and bitwise kinds."""
+    """A _SingleArray is one array, folded by a ufunc: sums, products, logical and bitwise kinds."""
 
     function: str = ""
     ufunc: np.ufunc = np.add
@@ -187,11 +188,11 @@ class _SingleArray(Monoid):
             return self.ufunc(left, right, out=left)
         return getattr(namespace(left), self.merge_name)(left, right)
 
-    def total(self, block: Array, dtype: DType) -> Any:
+    def total(self, block: HostArray, dtype: DType) -> Any:
         # Flat: what numpy adds first in a block of several axes would depend on how it joins them.
         return self.ufunc.reduce(block if block.ndim == 1 else block.reshape(-1), dtype=loop_dtype(dtype))
 
-    def fold(self, totals: Array) -> Any:
+    def fold(self, totals: HostArray) -> Any:
         return self.ufunc.reduce(totals)
 
     def _copied(self, partial: Partial) -> Partial:
@@ -205,9 +206,9 @@ def _numbers(xp: Any, block: Any) -> Any:
 
 @dataclass(frozen=True)
 class _NonZeros(_SingleArray):
-    """The number of elements that are not zero."""
+    """A _NonZeros is the number of elements that are not zero."""
 
-    def total(self, block: Array, dtype: DType) -> Any:
+    def total(self, block: HostArray, dtype: DType) -> Any:
         return np.count_nonzero(block)
 
     def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
@@ -222,7 +223,9 @@ class _NonZeros(_SingleArray):
 
 @dataclass(frozen=True)
 class _UfuncFold(_SingleArray):
-    """An associative ufunc that the standard has no reduction for; `unit` is None if there is no value of nothing."""
+    """An _UfuncFold is an associative ufunc that the standard has no reduction for; `unit` is None if there is no value
+    of nothing.
+    """
 
     unit: Any = None
 
@@ -247,7 +250,7 @@ class _UfuncFold(_SingleArray):
 
 @dataclass(frozen=True)
 class _Extremum(Monoid):
-    """The largest or smallest element; nan, NaT if there is one. Of zeros, +0 is the larger one.
+    """An _Extremum is the largest or smallest element; nan, NaT if there is one. Of zeros, +0 is the larger one.
 
     numpy leaves open which of two zeros it takes, and then the cut of an array would show in the sign of the result.
     With `passes_nan` a nan counts only among nans, as in ``fmax``.
@@ -285,7 +288,7 @@ class _Extremum(Monoid):
             best[zero] = np.where(found[zero] == self.is_max, 0.0, -0.0)
         return best
 
-    def total(self, block: Array, dtype: DType) -> Any:
+    def total(self, block: HostArray, dtype: DType) -> Any:
         flat = block if block.ndim == 1 else block.reshape(-1)
         best = self._ufunc.reduce(flat)
         if flat.dtype.kind == "f" and best == 0:
@@ -293,7 +296,7 @@ class _Extremum(Monoid):
             return flat.dtype.type(0.0 if has_other == self.is_max else -0.0)
         return best
 
-    def fold(self, totals: Array) -> Any:
+    def fold(self, totals: HostArray) -> Any:
         return self.total(totals, totals.dtype)
 
     def merge(self, left: Partial, right: Partial) -> Partial:
@@ -313,7 +316,8 @@ class _Extremum(Monoid):
 
 @dataclass(frozen=True)
 class _ArgExtremum(Monoid):
-    """The largest or smallest element and its index; numpy's rule: the first nan, else the first of equals.
+    """An _ArgExtremum is the largest or smallest element and its index; numpy's rule: the first nan, else the first of
+    equals.
 
     The index counts the reduced axes of the whole loop space in C order.
     """
@@ -384,7 +388,7 @@ def _has_nan(x: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Moments(Monoid):
-    """Count, mean and sum of squared distances from the mean (M2).
+    """_Moments are count, mean and sum of squared distances from the mean (M2).
 
     Merged in pairs as by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
     variances" (1979), which neither cancels nor passes twice over memory.
@@ -434,7 +438,9 @@ class _Moments(Monoid):
     def finish(
         self, partial: Partial, dtype: DType | None = None, *, of: str = "var", correction: float = 0.0, **params: Any
     ) -> Any:
-        """``of="mean"``, ``"var"`` or ``"std"``; the divisor of the last two is ``count - correction``, at least 0."""
+        """Return ``of="mean"``, ``"var"`` or ``"std"``; the divisor of the last two is ``count - correction``, at least
+        0.
+        """
         n, mean, m2 = partial
         xp = namespace(mean)
         if of == "mean":

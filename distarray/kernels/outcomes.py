@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from distarray.kernels.monoids import MONOIDS, Partial
-
-DType = np.dtype[Any]
-Array = np.ndarray[Any, DType]
-Block = Any  # an array of a backend: they share no base class
+from distarray.kernels.namespaces import Block
+from distarray.types import DType
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """One register reduced over axes of the box.
+    """A Reduction is one register reduced over axes of the box.
 
     Parameters
     ----------
@@ -41,7 +37,9 @@ class Reduction:
 
 
 class FloatingPointEvent(NamedTuple):
-    """What numpy would have warned about: ``"divide by zero"``, ``"overflow"`` ... and the function's name."""
+    """A FloatingPointEvent is what numpy would have warned about: ``"divide by zero"``, ``"overflow"`` ... and the
+    function's name.
+    """
 
     kind: str
     function: str

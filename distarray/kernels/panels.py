@@ -132,7 +132,9 @@ def _lu_panel(xp: Namespace, head: Block, *, params: Params) -> tuple[Block, ...
 
 
 def _lu_forward(xp: Namespace, tile: Block, packed: Block, order: Block, *, params: Params) -> Block:
-    """Columns, as rows, after one panel: permuted, and with a multiple of its rows taken from those below them."""
+    """Return columns, as rows, after one panel: permuted, and with a multiple of its rows taken from those below
+    them.
+    """
     above = tile.shape[1] - order.shape[0]
     below = above + packed.shape[0]
     kept = xp.arange(above, dtype=order.dtype, **placed(xp, order))
@@ -280,7 +282,7 @@ def _qr_panel(xp: Namespace, head: Block, *, params: Params) -> tuple[Block, ...
 
 
 def _qr_forward(xp: Namespace, tile: Block, v: Block, t: Block, *, params: Params) -> Block:
-    """Columns, as rows, times the adjoint of a panel's reflectors."""
+    """Return columns, as rows, times the adjoint of a panel's reflectors."""
     above = tile.shape[1] - v.shape[1]
     out = xp.asarray(tile, copy=True)
     out[:, above:] -= (tile[:, above:] @ _adjoint(xp, v)) @ _adjoint(xp, t).T @ v
@@ -288,7 +290,8 @@ def _qr_forward(xp: Namespace, tile: Block, v: Block, t: Block, *, params: Param
 
 
 def _qr_backward(xp: Namespace, tile: Block, v: Block, t: Block, *, params: Params) -> Block:
-    """Columns, as rows, times a panel's reflectors; where none have come yet, the panel's own columns of the identity.
+    """Return columns, as rows, times a panel's reflectors; where none have come yet, the panel's own columns of the
+    identity.
 
     `params` begin with the length of a column.
     """

@@ -54,7 +54,7 @@ def _cut(block: Array, axis: int, place: slice) -> Array:
 
 
 class _JoinedParts:
-    """The blocks of parts are _JoinedParts to whole ones, each as soon as it is there.
+    """A _JoinedParts joins the blocks of parts to whole ones, each as soon as it is there.
 
     Parameters
     ----------

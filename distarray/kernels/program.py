@@ -34,10 +34,12 @@ from distarray.kernels.buffers import ALIGNMENT, POOL
 from distarray.kernels.compiled import compiled_for
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Partial, Within
-from distarray.kernels.outcomes import Array, Block, DType, FloatingPointEvent, Outcome, Reduction
-from distarray.kernels.schedule import Call, Schedule, SliceState, Step, schedule
+from distarray.kernels.namespaces import Block
+from distarray.kernels.outcomes import FloatingPointEvent, Outcome, Reduction
+from distarray.kernels.schedule import Call, Schedule, Scheduler, SliceState, Step
 from distarray.kernels.slices import SharedSlices, axes_by_stride, boxes, is_across, narrowed, slice_extents
 from distarray.kernels.threads import run_parts, threads_for
+from distarray.types import DType, HostArray
 
 ErrState = Mapping[str, Literal["ignore", "warn", "raise", "call", "print", "log"]]
 #: Elements of a slice of a box that is reduced. Part of the meaning of a sum: another number, other bits.
@@ -60,7 +62,7 @@ MAX_SCHEDULES = 64
 
 
 class Runner(Protocol):
-    """What runs programs on blocks that are not NumPy's: see `backends.Backend`."""
+    """A Runner runs programs on blocks that are not NumPy's: see `backends.Backend`."""
 
     @property
     def name(self) -> str: ...
@@ -74,12 +76,15 @@ class Runner(Protocol):
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
         within: Within,
-    ) -> tuple[list[Block], list[Any]]: ...
+    ) -> tuple[list[Block], list[Any]]:
+        """Return the outputs of a program and the partials of its reductions; `partial` makes one from a register in
+        full. `within` says where the box lies in the whole loop space.
+        """
 
 
 @dataclass(frozen=True)
 class Program:
-    """Elementwise instructions, the registers to be stored in full, and reductions of registers.
+    """A Program is elementwise instructions, the registers to be stored in full, and reductions of registers.
 
     Parameters
     ----------
@@ -186,14 +191,14 @@ class Program:
 
     def _run_whole(
         self,
-        inputs: Sequence[Array],
+        inputs: Sequence[HostArray],
         scalars: Sequence[Any],
         shape: tuple[int, ...],
-        outs: Sequence[Array | None],
+        outs: Sequence[HostArray | None],
         current: list[str],
         within: Within | None,
     ) -> Outcome:
-        """One slice covers the box: numpy's calls one after the other."""
+        """Run the one slice that covers the box: numpy's calls one after the other."""
         calls, needs_contiguous = self._whole(tuple([x.dtype for x in inputs]))
         registers: list[Any] = [*inputs, *([None] * len(calls)), *scalars]
         if needs_contiguous:
@@ -214,7 +219,7 @@ class Program:
             n += 1
         current[0] = "reduce"
         partials = [_partial(r, registers[r.register], shape, within) for r in self.reductions]
-        outputs: list[Array] = []
+        outputs: list[HostArray] = []
         for r, out in zip(self.outputs, outs, strict=True):
             result = registers[r]
             if out is not None:
@@ -286,7 +291,7 @@ def shared_program(
 
 
 class _Noted:
-    """The floating-point events of a run are _Noted with the name of the function that the thread calls.
+    """A _Noted notes the floating-point events of a run with the name of the function that the thread calls.
 
     numpy reports once per call: that is once per slice.
     """
@@ -323,7 +328,7 @@ def _partial(reduction: Reduction, value: Any, shape: tuple[int, ...], within: W
 
 
 class _SlicedRun:
-    """One run of a program over a box of several slices.
+    """A _SlicedRun is one run of a program over a box of several slices.
 
     Registers are a list of entries: inputs, results, scalars, then what the schedule adds. For each slice the entries
     of arrays are set to views, then the steps of the schedule are calls on entries.
@@ -332,10 +337,10 @@ class _SlicedRun:
     def __init__(
         self,
         program: Program,
-        inputs: Sequence[Array],
+        inputs: Sequence[HostArray],
         scalars: Sequence[Any],
         shape: tuple[int, ...],
-        outs: Sequence[Array | None],
+        outs: Sequence[HostArray | None],
         current: list[str],
         within: Within | None,
         noted: _Noted | None,
@@ -352,12 +357,12 @@ class _SlicedRun:
             for r, out in zip(program.outputs, outs, strict=True)
         ]
         self.is_aliased = any(np.may_share_memory(out, x) for out in outs if out is not None for x in inputs)
-        self.values: dict[int, Array] = {}  # by register: inputs, and what is computed before the slices
+        self.values: dict[int, HostArray] = {}  # by register: inputs, and what is computed before the slices
         self.calls: list[Call] = []  # the rest
         self._compute_narrow(inputs)
         self._lay_out()
 
-    def _compute_narrow(self, inputs: Sequence[Array]) -> None:
+    def _compute_narrow(self, inputs: Sequence[HostArray]) -> None:
         """Compute what is small because its operands are broadcast: ``exp(v[:, None])`` beside a matrix."""
         program, full = self.program, math.prod(self.shape)
         calls = program._calls(tuple(self.dtypes[: len(inputs)]))
@@ -421,7 +426,8 @@ class _SlicedRun:
         if found is None:
             reduced = [r.register for r in program.reductions]
             n_entries = len(self.dtypes) + len(self.scalars)
-            found = schedule(self.calls, given, program.outputs, places, reduced, n_entries, self.is_aliased)
+            scan = Scheduler(self.calls, given, program.outputs, places, reduced, n_entries, self.is_aliased)
+            found = scan.schedule()
             program._remember(key, found)
         self.schedule: Schedule = found
         self.streams = list(zip([*streamed, *self.schedule.places], arrays, strict=True))
@@ -439,7 +445,7 @@ class _SlicedRun:
         n = math.prod(self.shape)
         return max(REDUCED_SLICE, min(LARGEST_REDUCED_SLICE, n // (4 * threads_for(n))))
 
-    def _budget(self, arrays: Sequence[Array]) -> int:
+    def _budget(self, arrays: Sequence[HostArray]) -> int:
         """Return the elements of a slice, such that what is alive at one time fits the cache."""
         nbytes = sum(a.itemsize for a in arrays) + 2 * max((c.dtype.itemsize for c in self.calls), default=0)
         return max(SMALLEST_SLICE, min(LARGEST_SLICE, CACHE_NBYTES // nbytes // 1024 * 1024))
@@ -530,7 +536,7 @@ class _SlicedRun:
             yield slice(whole, n), (n - whole,)
 
     def _order(self) -> tuple[int, ...]:
-        """Loops over slices from outermost to innermost.
+        """Return the loops over slices from outermost to innermost.
 
         Kept axes are outermost if all reductions keep the same ones, so that one accumulator is in cache at a time.
         Reduced axes are walked in ascending order in any case: the order is part of the meaning of a sum.
@@ -555,7 +561,7 @@ def _perform(steps: Sequence[Step], entries: list[Any], current: list[str]) -> N
 
 
 class _Scratch:
-    """Memory for the slots of a schedule, kept by each thread from run to run."""
+    """A _Scratch is memory for the slots of a schedule, kept by each thread from run to run."""
 
     _local = threading.local()
 
@@ -572,7 +578,7 @@ class _Scratch:
         memory = self._local.__dict__.pop("memory", None)
         if memory is None or memory.nbytes < end + ALIGNMENT:
             memory = np.empty(end + ALIGNMENT, np.uint8)
-        self.memory: Array = memory
+        self.memory: HostArray = memory
         self.offset = -memory.ctypes.data % ALIGNMENT if made.slots else 0
 
     def fill(self, entries: list[Any], extents: tuple[int, ...]) -> None:

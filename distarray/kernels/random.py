@@ -7,17 +7,16 @@ cache; words that slices leave open are decided together, many at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import product
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from distarray.kernels.namespaces import Block
 from distarray.kernels.random_maps import SAMPLERS
 from distarray.kernels.random_words import Indexed, Words, uniform_into, ziggurat
 from distarray.kernels.threads import run_along, threads_for
-
-Block = Any  # of any backend
+from distarray.sharding.boxes import runs
 
 #: Elements of one slice: on the host its words and scratch stay in cache, on a GPU it is a kernel's work.
 SLICE, DEVICE_SLICE = 8_192, 1 << 22
@@ -100,28 +99,11 @@ def _slices(xp: Any, box: Any, shape: tuple[int, ...], key: int, longest: int) -
     longest = min(longest if xp is np else DEVICE_SLICE, prod(hi - lo for lo, hi in box))
     indexed = Indexed(xp, key, longest)
     done = 0
-    for start, length in _runs(box, shape):
+    for start, length in runs(box, shape):
         for offset in range(0, length, longest):
             n = min(longest, length - offset)
             yield slice(done, done + n), indexed.words(start + offset, n)
             done += n
-
-
-def _runs(box: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Yield the box as runs of consecutive row-major indices: (first index, length), in order."""
-    extents = [hi - lo for lo, hi in box]
-    if 0 in extents:
-        return
-    strides = [prod(shape[a + 1 :]) for a in range(len(shape))]
-    # Trailing axes that are whole make one run with the axis before them.
-    inner = len(shape)
-    while inner > 0 and extents[inner - 1] == shape[inner - 1]:
-        inner -= 1
-    head = max(inner - 1, 0)
-    length = prod(extents[head:])
-    base = sum(box[a][0] * strides[a] for a in range(head, len(shape)))
-    for at in product(*(range(lo, hi) for lo, hi in box[:head])):
-        yield base + sum(i * s for i, s in zip(at, strides)), length
 
 
 #: As `tables.CREATE`.

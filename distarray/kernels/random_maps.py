@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from distarray.kernels.random_words import Floats, Words, namespace, normal, open_uniform, uniform, word
+from distarray.types import DType
 
 Parameter = Any  # a float, or a vector of float64
-DType = np.dtype[Any]
 
 #: Words that one try may take, and where they begin in the stream: words before these belong to `normal`.
 _PER_TRY, _BEGIN = 4, 1 << 20
@@ -28,7 +28,7 @@ _MOST_TRIES = 1_000
 
 
 def _require(holds: Any, text: str) -> None:
-    """numpy's ValueError if an array parameter does not hold; numbers were checked at the call."""
+    """Raise numpy's ValueError if an array parameter does not hold; numbers were checked at the call."""
     if getattr(holds, "ndim", 0) and not holds.all():
         raise ValueError(text)
 
@@ -163,7 +163,7 @@ def _split(
 
 
 def _inversion(seeds: Words, first: Parameter, ratio: Callable[..., Floats], *params: Parameter) -> Floats:
-    """Counts by searching the distribution from 0 upwards.
+    """Return counts by searching the distribution from 0 upwards.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def _inversion(seeds: Words, first: Parameter, ratio: Callable[..., Floats], *pa
 
 
 def _try_poisson(draw: Callable[[int], Words], lam: Parameter) -> tuple[Floats, Any]:
-    """PTRS: the transformed rejection method of Hoermann (1993), for means of at least 10."""
+    """Try PTRS: the transformed rejection method of Hoermann (1993), for means of at least 10."""
     u, v = uniform(draw(0)) - 0.5, open_uniform(draw(1))
     xp = namespace(u)
     b = 0.931 + 2.53 * xp.sqrt(lam)
@@ -230,7 +230,7 @@ def _where(xp: Any, condition: Any, x: Any, y: Any) -> Floats:
 
 
 def _try_binomial(draw: Callable[[int], Words], n: Parameter, p: Parameter) -> tuple[Floats, Any]:
-    """BTRS: the transformed rejection method of Hoermann (1993), for n * p of at least 10, p up to 1/2."""
+    """Try BTRS: the transformed rejection method of Hoermann (1993), for n * p of at least 10, p up to 1/2."""
     u, v = uniform(draw(0)) - 0.5, open_uniform(draw(1))
     xp = namespace(u)
     q = 1.0 - p
@@ -283,7 +283,7 @@ def _log_factorial(k: Any) -> Floats:
 def _try_hypergeometric(
     draw: Callable[[int], Words], few: Parameter, many: Parameter, taken: Parameter
 ) -> tuple[Floats, Any]:
-    """HRUA: the ratio of uniforms method of Stadlober (1989), for the rarer kind and at most half of all taken."""
+    """Try HRUA: the ratio of uniforms method of Stadlober (1989), for the rarer kind and at most half of all taken."""
     u, v = open_uniform(draw(0)), uniform(draw(1))
     xp = namespace(u)
     total = few + many
@@ -336,7 +336,7 @@ def _hypergeometric(seeds: Words, good: Parameter, bad: Parameter, taken: Parame
 
 
 def _logseries(seeds: Words, p: Parameter) -> Floats:
-    """LK: Kemp's method (1981) for the logarithmic distribution."""
+    """Return numbers by LK: Kemp's method (1981) for the logarithmic distribution."""
     xp = namespace(seeds)
     _require((p >= 0) & (p < 1), "p < 0, p >= 1 or p contains NaNs")
     v = open_uniform(word(seeds, 0))
@@ -346,7 +346,7 @@ def _logseries(seeds: Words, p: Parameter) -> Floats:
 
 
 def _try_zipf(draw: Callable[[int], Words], a: Parameter) -> tuple[Floats, Any]:
-    """Devroye (1986), X.6.1, with numbers above `2**63` left out of the first draw."""
+    """Try the method of Devroye (1986), X.6.1, with numbers above `2**63` left out of the first draw."""
     u, v = open_uniform(draw(0)), uniform(draw(1))
     xp = namespace(u)
     b = a - 1.0
@@ -367,7 +367,7 @@ def _zipf(seeds: Words, a: Parameter) -> Floats:
 
 
 def _try_vonmises(draw: Callable[[int], Words], s: Parameter, kappa: Parameter) -> tuple[Floats, Any]:
-    """Best and Fisher (1979)."""
+    """Try the method of Best and Fisher (1979)."""
     u = uniform(draw(0))
     xp = namespace(u)
     z = xp.cos(math.pi * u)
@@ -423,7 +423,7 @@ def _integers(seeds: Words, low: Any, last: Any) -> Words:
 
 
 def _multinomial(xp: Any, words: Words, n: Any, weights: Any, *, params: Any) -> Any:
-    """Counts along the last axis, one category after the other: binomial among the draws that are left."""
+    """Return counts along the last axis, one category after the other: binomial among the draws that are left."""
     rest = 1.0
 
     def one(j: int, seeds: Words, left: Floats) -> Floats:
@@ -436,7 +436,7 @@ def _multinomial(xp: Any, words: Words, n: Any, weights: Any, *, params: Any) ->
 
 
 def _multivariate_hypergeometric(xp: Any, words: Words, n: Any, colors: Any, *, params: Any) -> Any:
-    """Counts along the last axis, one colour after the other among the draws that are left."""
+    """Return counts along the last axis, one colour after the other among the draws that are left."""
     rest = colors.sum(axis=-1).reshape(-1) * 1.0
 
     def one(j: int, seeds: Words, left: Floats) -> Floats:

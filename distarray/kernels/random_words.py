@@ -33,7 +33,7 @@ def namespace(words: Words) -> Any:
 
 
 class Indexed:
-    """The words of consecutive indices under one key."""
+    """An Indexed is the words of consecutive indices under one key."""
 
     def __init__(self, xp: Any, key: int, longest: int) -> None:
         # What the step adds from one index to the next; all arithmetic wraps around.
@@ -88,7 +88,8 @@ def open_uniform(words: Words) -> Floats:
 
 
 class Ziggurat(NamedTuple):
-    """Layers of equal area that cover the right half of the normal density (Marsaglia and Tsang 2000, Doornik 2005).
+    """A Ziggurat is layers of equal area that cover the right half of the normal density (Marsaglia and Tsang 2000,
+    Doornik 2005).
 
     Parameters
     ----------

@@ -16,12 +16,11 @@ import numpy as np
 
 from distarray.kernels.elementwise import Elementwise
 from distarray.kernels.slices import copy_across, is_across
-
-DType = np.dtype[Any]
+from distarray.types import DType
 
 
 class SliceState(NamedTuple):
-    """How a slice of an array comes.
+    """A SliceState says how a slice of an array comes.
 
     Attributes
     ----------
@@ -42,7 +41,7 @@ class SliceState(NamedTuple):
 
 
 class Call(NamedTuple):
-    """``registers[register] = function(*operands)``; operands are indices of registers and scalars."""
+    """A Call is ``registers[register] = function(*operands)``; operands are indices of registers and scalars."""
 
     register: int
     function: Elementwise
@@ -51,7 +50,9 @@ class Call(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One call per slice. Arity is spelled out because the loop over the steps is the overhead of a program."""
+    """A Step is one call per slice. Arity is spelled out because the loop over the steps is the overhead of a
+    program.
+    """
 
     name: str
     call: Callable[..., Any]
@@ -63,7 +64,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Schedule:
-    """Steps over a list of entries.
+    """A Schedule is steps over a list of entries.
 
     Attributes
     ----------
@@ -94,16 +95,8 @@ class Schedule:
     compiled: dict[Any, Any] = field(default_factory=dict)
 
 
-def schedule(
-    calls: Sequence[Call],
-    given: Mapping[int, SliceState | None],
-    outputs: Sequence[int],
-    places: Sequence[SliceState],
-    reduced: Sequence[int],
-    n_entries: int,
-    is_aliased: bool,
-) -> Schedule:
-    """Return the steps of one slice.
+class Scheduler:
+    """A Scheduler finds the steps of one slice, in a linear scan over the calls.
 
     Parameters
     ----------
@@ -120,11 +113,6 @@ def schedule(
     is_aliased
         An output may be an input. Then nothing is stored before all reading is done.
     """
-    return _Scheduler(calls, given, outputs, places, reduced, n_entries, is_aliased).schedule()
-
-
-class _Scheduler:
-    """The linear scan of `schedule`."""
 
     def __init__(
         self,
@@ -153,6 +141,7 @@ class _Scheduler:
             self.last_use |= dict.fromkeys(outputs, len(calls))
 
     def schedule(self) -> Schedule:
+        """Return the steps."""
         for register, state in self.given.items():
             if state is not None and state.expand:
                 self._copy(register)
@@ -216,7 +205,7 @@ class _Scheduler:
         return True
 
     def _contiguous(self, register: int) -> int:
-        """Entry of a contiguous array with the values of a register."""
+        """Return the entry of a contiguous array with the values of a register."""
         if register in self.copies:
             return self.copies[register]
         home = self.home[register]
@@ -233,7 +222,7 @@ class _Scheduler:
         return entry
 
     def _scratch(self, call: Call, dying: set[int]) -> int:
-        """Entry in scratch for a result: in place of an operand that dies, if it can be."""
+        """Return an entry in scratch for a result: in place of an operand that dies, if it can be."""
         if call.function.has_inplace:
             for x in dying - {call.register}:
                 entry = self.home[x]

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from distarray.types import HostArray
+
 Extents = tuple[int, ...]
 Box = tuple[slice, ...]
 
@@ -18,7 +19,7 @@ Box = tuple[slice, ...]
 GRAIN = 64
 
 
-def narrowed(x: Array) -> Array:
+def narrowed(x: HostArray) -> HostArray:
     """Return `x` without the axes along which it is broadcast: they have extent 1, leading ones are dropped.
 
     >>> narrowed(np.broadcast_to(np.arange(3), (2, 4, 3))).shape
@@ -30,7 +31,7 @@ def narrowed(x: Array) -> Array:
     return x.reshape(x.shape[lead:]) if lead > 0 else x
 
 
-def axes_by_stride(arrays: Sequence[Array], shape: Extents) -> tuple[list[Array], Extents]:
+def axes_by_stride(arrays: Sequence[HostArray], shape: Extents) -> tuple[list[HostArray], Extents]:
     """Return the arrays with their axes from slowest to fastest, neighbours joined where all arrays allow it.
 
     Parameters
@@ -71,7 +72,7 @@ TURNED = 4096
 SHARED_SETS, MANY_LINES = 2048, 2048
 
 
-def is_across(x: Array) -> bool:
+def is_across(x: HostArray) -> bool:
     """Return whether `x` is better turned first: its last axis is one along which reading is slow.
 
     >>> is_across(np.ones((4096, 3)).T), is_across(np.ones((4096, 3)))
@@ -85,8 +86,8 @@ def is_across(x: Array) -> bool:
     return any(0 < abs(s) < last for s, n in zip(x.strides[:-1], x.shape[:-1]) if n > 1)
 
 
-def copy_across(x: Array, out: Array) -> None:
-    """``out[...] = x`` for an `x` whose elements lie in another order: part by part, read in their own order.
+def copy_across(x: HostArray, out: HostArray) -> None:
+    """Copy ``out[...] = x`` for an `x` whose elements lie in another order: part by part, read in their own order.
 
     Copied at once, every element of a row of `out` would come from another page of memory.
     """

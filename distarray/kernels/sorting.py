@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from distarray.kernels.namespaces import Block, Namespace, Params, is_strict
 from distarray.kernels.searching import searchsorted
 from distarray.kernels.threads import run_along, threads_for
 from distarray.kernels.ufuncs import combine
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+from distarray.types import HostArray
 
 #: Elements from which an order among equals is found afterwards, and of which it is found at a time.
 SHORT, SLICE = 1 << 10, 1 << 18
@@ -60,13 +59,13 @@ def sort(xp: Namespace, x: Block, *, params: Params) -> Block:
     return (_in_order(_copy(mirrored)) if xp is np else xp.sort(mirrored, axis=-1, **_stability(xp, stable)))[..., ::-1]
 
 
-def _copy(x: Array) -> Array:
+def _copy(x: HostArray) -> HostArray:
     found = POOL.take(x.shape, x.dtype)  # fresh pages take as long as to sort
     np.copyto(found, x)
     return found
 
 
-def _in_order(x: Array) -> Array:
+def _in_order(x: HostArray) -> HostArray:
     """Put the last axis in the order of a stable sort, in place.
 
     Where equal elements have the same bits, any sort gives that, and NumPy's own, which is not stable, takes a tenth of
@@ -85,7 +84,7 @@ def _in_order(x: Array) -> Array:
     return x
 
 
-def _are_alike(x: Array) -> bool:
+def _are_alike(x: HostArray) -> bool:
     """Return whether equal elements have the same bits, and a sort that is not stable is the faster one."""
     if x.dtype.kind == "f":
         # The smallest integer has the bits of -0.0.
@@ -130,7 +129,7 @@ def _order(xp: Namespace, x: Block, stable: bool) -> Block:
     return order
 
 
-def _order_equals(keys: Array, order: Array) -> None:
+def _order_equals(keys: HostArray, order: HostArray) -> None:
     """Let equal elements of rows that are in order stand as they stood before; `order` says where that was."""
     goes_on = np.zeros(keys.shape, bool)  # where an element is equal to the one before
     np.equal(keys[:, 1:], keys[:, :-1], out=goes_on[:, 1:])
@@ -148,7 +147,7 @@ def _order_equals(keys: Array, order: Array) -> None:
     order[among] = numbers ^ first
 
 
-def _order_equals_of_long(x: Array, order: Array) -> None:
+def _order_equals_of_long(x: HostArray, order: HostArray) -> None:
     """Do what `_order_equals` does for one row, slice by slice, so that little memory is needed."""
     end = x.size
     if x.dtype.kind == "f":
@@ -254,9 +253,9 @@ def _bincount_tiles(xp: Namespace, x: Block, *weights: Block, params: Params) ->
     return (places[1:] - places[:-1])[None, :]
 
 
-def _counted(x: Array, n: int) -> Array:
+def _counted(x: HostArray, n: int) -> HostArray:
     """Return how often each number below `n` stands, counted by all threads that are free."""
-    counts: list[Array] = []
+    counts: list[HostArray] = []
     run_along(x.size, threads_for(x.size), lambda begin, end: counts.append(np.bincount(x[begin:end], minlength=n)))
     return np.asarray(sum(counts))
 
@@ -276,12 +275,12 @@ def _within_tiles(xp: Namespace, x: Block, params: Params) -> tuple[Block, Block
     return _bincount_tiles(xp, places, params=(n + 1,))[:, :n], xp.stack([xp.min(ends), xp.max(ends)])[None, :]
 
 
-def _counted_within(x: Array, n: int) -> tuple[Array, int, int]:
+def _counted_within(x: HostArray, n: int) -> tuple[HostArray, int, int]:
     """Return what `_within_tiles` does of NumPy's blocks, counted by all threads that are free.
 
     No pass looks for the extremes first: NumPy looks at each slice itself, while it is in cache.
     """
-    found: list[tuple[Array, int, int]] = []
+    found: list[tuple[HostArray, int, int]] = []
 
     def part(begin: int, end: int) -> None:
         counts, least, most = np.zeros(0, np.intp), 0, 0
@@ -304,7 +303,7 @@ def _counted_within(x: Array, n: int) -> tuple[Array, int, int]:
     return np.asarray(sum(counts)) if is_within else np.zeros(n, np.intp), min(least), max(most)
 
 
-def _bins(x: Array, n: int) -> Array | None:
+def _bins(x: HostArray, n: int) -> HostArray | None:
     """Return how often each number below `n` stands; None if there are others."""
     try:
         counts = np.bincount(x.astype(np.intp, copy=False), minlength=n)
@@ -339,7 +338,7 @@ def _top_tiles(xp: Namespace, x: Block, params: Params) -> Any:
 
 
 def _candidates(x: np.ndarray[Any, Any], k: int, descending: bool) -> np.ndarray[Any, Any]:
-    """Positions, ascending, of the `k` elements that a stable sort puts first: no full sort."""
+    """Return the positions, ascending, of the `k` elements that a stable sort puts first: no full sort."""
     n = x.shape[0]
     none = np.zeros(n, bool)
     nan = _is_nan(np, x)

@@ -24,7 +24,7 @@ Array: TypeAlias = Any  # of any backend
 
 
 class Part(NamedTuple):
-    """A box of an operand inside one argument.
+    """A Part is a box of an operand inside one argument.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 
 class Read(NamedTuple):
-    """An operand's region: one part, or several and where each goes."""
+    """A Read is an operand's region: one part, or several and where each goes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -82,7 +82,9 @@ class Read(NamedTuple):
 
 
 class Region(NamedTuple):
-    """A box of a tile in which every operand is one slice of one block or piece: the program runs on it as it lies."""
+    """A Region is a box of a tile in which every operand is one slice of one block or piece: the program runs on it as
+    it lies.
+    """
 
     place: tuple[slice, ...] | None
     shape: tuple[int, ...]
@@ -91,7 +93,7 @@ class Region(NamedTuple):
 
 
 class Generate(NamedTuple):
-    """An operand that is made on the spot from its global index box."""
+    """A Generate is an operand that is made on the spot from its global index box."""
 
     name: str
     box: tuple[tuple[int, int], ...]
@@ -103,7 +105,7 @@ class Generate(NamedTuple):
 
 
 class Parting(NamedTuple):
-    """How a kernel is computed in parts: along one loop, that each result has.
+    """A Parting says how a kernel is computed in parts: along one loop, that each result has.
 
     Parameters
     ----------
@@ -125,7 +127,7 @@ class Parting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StageSpec:
-    """What all tiles of a stage share.
+    """A StageSpec is what all tiles of a stage share.
 
     Parameters
     ----------
@@ -189,7 +191,7 @@ _DEFAULT_MODES = ("warn", "warn", "ignore", "warn")
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """How the partial results of a reduction become its result."""
+    """A Finish says how the partial results of a reduction become its result."""
 
     name: str
     monoid: str
@@ -226,7 +228,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Folding(Finish):
-    """How the partial results of a fold become its result: by the row of its name in `folds.FOLD`.
+    """A Folding says how the partial results of a fold become its result: by the row of its name in `folds.FOLD`.
 
     Parameters
     ----------
@@ -268,7 +270,7 @@ def of_nothing(finish: Finish, shape: tuple[int, ...], backend: Any) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class TileSpec:
-    """What one tile of a stage needs.
+    """A TileSpec is what one tile of a stage needs.
 
     Parameters
     ----------
@@ -327,7 +329,7 @@ _of_tile: Callable[[TileSpec], tuple[Any, ...]] = attrgetter(*[field.name for fi
 
 
 class Mosaic(NamedTuple):
-    """How a tile is put together from blocks and packs; small, since it travels with every task.
+    """A Mosaic says how a tile is put together from blocks and packs; small, since it travels with every task.
 
     Parameters
     ----------
@@ -374,7 +376,7 @@ class Mosaic(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One of the tasks that were fused to one.
+    """A Link is one of the tasks that were fused to one.
 
     Parameters
     ----------

@@ -17,13 +17,15 @@ import numpy as np
 from distarray.errors import StateError
 from distarray.kernels.devices import backend_for
 from distarray.kernels.files import MAPPED_NBYTES, bytes_of, copy_mapped, let_go
-from distarray.kernels.stores import Block, Box, slices_of
+from distarray.kernels.namespaces import Block
+from distarray.kernels.stores import Box, slices_of
 from distarray.types import HostArray, Shape
 
 
 @dataclass(frozen=True, eq=False)
 class BlockFiles:
-    """The files of an array of which each has one block: its elements, C order, native byte order; a `ReadableStore`.
+    """BlockFiles are the files of an array of which each has one block: its elements, C order, native byte order; a
+    `ReadableStore`.
 
     It is told from another by identity: files stay as long as somebody may read them.
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from distarray.kernels.devices import backend_for
+from distarray.kernels.namespaces import Block
 from distarray.types import DType, HostArray, Shape
 
-Block = Any  # of any backend
 #: (start, stop) per axis.
 Box: TypeAlias = Sequence[tuple[int, int]]
 

@@ -461,7 +461,7 @@ def _write(
 
 
 def _last_ones(xp: Namespace, shape: tuple[int, ...], at: Sequence[Block], values: Block) -> tuple[list[Block], Block]:
-    """Without the positions that come again later: on a GPU the order of writes is open."""
+    """Leave out the positions that come again later: on a GPU the order of writes is open."""
     flat = xp.zeros_like(at[0])
     for i, n in zip(at, shape):
         flat = flat * n + i

@@ -33,7 +33,8 @@ from distarray.sharding.boxes import Box
 
 
 class Unfinished:
-    """Blocks that tasks of one member fill one after the other, each where no other does; the last one returns them.
+    """An Unfinished is blocks that tasks of one member fill one after the other, each where no other does; the last one
+    returns them.
 
     A task that is run again fills in the same again, so it does not matter what of it is there already: in memory, or
     in what a worker wrote to disk meanwhile. A worker does not count these blocks, which lie in its store under
@@ -50,7 +51,9 @@ class Unfinished:
 
 
 def _resumed(blocks: Sequence[Array]) -> Unfinished:
-    """Blocks that come from disk, or from another worker, may be read-only."""
+    """Return blocks to be written, which are copied where they may be read-only, since they come from disk or another
+    worker.
+    """
     return Unfinished([b.copy() if isinstance(b, np.ndarray) and not b.flags.writeable else b for b in blocks])
 
 
@@ -58,7 +61,7 @@ Run = TypeVar("Run", bound=Callable[..., Any])
 
 
 def _explained(run: Run) -> Run:
-    """Errors of a stage's task name the operations and the user's lines; their class stays.
+    """Let errors of a stage's task name the operations and the user's lines; their class stays.
 
     A worker whose memory is full makes room first: a kernel makes about as much as it reads. Kernels run on the device
     of the tile.
@@ -322,8 +325,7 @@ def _joined(reads: Sequence[Read], values: Sequence[Any], backend: Any) -> list[
 def run_fold(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """Return what one tile gives to a fold: a partial result, or the result where there is no other tile."""
     backend = backend_for(stage.device, tile.member)
-    values = _arguments(tile, args, backend)
-    blocks = [r.assemble(values, backend) for r in tile.reads]
+    blocks = _blocks_of(tile, args, backend)
     with errstate(stage):
         partial = FOLD[stage.name].partial(backend.xp, *blocks, params=stage.params)
         (shape,) = tile.finish
@@ -334,8 +336,7 @@ def run_fold(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
 def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """Return one tile of a whole-block kernel; a tuple where the operation has several results."""
     backend = backend_for(stage.device, tile.member)
-    values = _arguments(tile, args, backend)
-    blocks = [r.assemble(values, backend) for r in tile.reads]
+    blocks = _blocks_of(tile, args, backend)
 
     if backend.xp is np and stage.name in FILL:
 
@@ -400,8 +401,7 @@ def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
 def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """Return one tile of an integer-array read whose source is all here."""
     backend = backend_for(stage.device, tile.member)
-    values = _arguments(tile, args, backend)
-    blocks = [r.assemble(values, backend) for r in tile.reads]
+    blocks = _blocks_of(tile, args, backend)
     if backend.xp is not np:
         return tables.take(backend.xp, blocks[0], blocks[1:], stage.params)
 
@@ -432,10 +432,15 @@ def take_part(stage: StageSpec, tile: TileSpec, starts: Sequence[tuple[int, ...]
     return [tables.take_part(backend.xp, x, index, at, stage.params) for (x, *index), at in zip(blocks, starts)]
 
 
+def _blocks_of(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Array]:
+    """Return the operands of a kernel that runs on whole blocks."""
+    values = _arguments(tile, args, backend)
+    return [r.assemble(values, backend) for r in tile.reads]
+
+
 def _blocks_of_each(tile: TileSpec, args: Sequence[Any], backend: Any, n: int) -> list[list[Array]]:
     """Return the operands of `n` calls whose reads stand one after the other."""
-    values = _arguments(tile, args, backend)
-    blocks = [r.assemble(values, backend) for r in tile.reads]
+    blocks = _blocks_of(tile, args, backend)
     each = len(blocks) // n
     return [blocks[k : k + each] for k in range(0, len(blocks), each)]
 
@@ -476,7 +481,6 @@ def run_tiles(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     grid.
     """
     backend = backend_for(stage.device, tile.member)
-    values = _arguments(tile, args, backend)
-    blocks = [r.assemble(values, backend) for r in tile.reads]
+    blocks = _blocks_of(tile, args, backend)
     with errstate(stage):
         return _plain(tables.BLOCK[stage.name](backend.xp, *blocks, params=(*stage.params, tile.offset)))

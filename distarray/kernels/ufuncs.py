@@ -46,11 +46,11 @@ def halved(xp: Namespace, name: str, x: Block, axis: int) -> Block:
     return x
 
 
-def _fold(xp: Namespace, name: str, x: Block, axis: int, dtype: DType) -> Block:
-    """Apply an associative function along an axis that has elements and keeps the extent 1."""
+def _fold(xp: Namespace, name: str, x: Block, dtype: DType) -> Block:
+    """Apply an associative function along axis 0, which has elements and keeps the extent 1."""
     if xp is np:
-        return np.asarray(getattr(np, name).reduce(x, axis=axis, dtype=loop_dtype(dtype), keepdims=True))
-    return halved(xp, name, astype(xp, x, dtype), axis)
+        return np.asarray(getattr(np, name).reduce(x, axis=0, dtype=loop_dtype(dtype), keepdims=True))
+    return halved(xp, name, astype(xp, x, dtype), 0)
 
 
 def _scan(xp: Namespace, name: str, x: Block, axis: int, dtype: DType) -> Block:
@@ -77,12 +77,12 @@ def _scan(xp: Namespace, name: str, x: Block, axis: int, dtype: DType) -> Block:
 
 
 def _accumulate(xp: Namespace, x: Block, *, params: Params) -> Block:
-    """``ufunc.accumulate`` along the last axis; params are (ufunc, dtype of the result)."""
+    """Return ``ufunc.accumulate`` along the last axis; params are (ufunc, dtype of the result)."""
     return _scan(xp, params[0], x, x.ndim - 1, np.dtype(params[1]))
 
 
 def _bits_of_axis(_xp: Namespace, x: Block, *, params: Params) -> Block:
-    """``view`` of the last axis, as a copy; params are (rule, dtype)."""
+    """Return ``view`` of the last axis, as a copy; params are (rule, dtype)."""
     if not hasattr(x, "view"):
         raise NotSupportedError("not on strict: the standard has no view of bits")
     return x.copy().view(np.dtype(str(params[1])))
@@ -147,7 +147,7 @@ def _reduce_in_order(xp: Namespace, x: Block, *mask: Block, params: Params) -> B
 
 
 def _reduceat_in_order(xp: Namespace, x: Block, starts: Block, *, params: Params) -> Block:
-    """``ufunc.reduceat`` along the last axis."""
+    """Return ``ufunc.reduceat`` along the last axis."""
     name, loop = params[0], np.dtype(params[1])
     if xp is np:
         rows, width, ufunc = _as_rows(x), math.prod(x.shape[:-1]), getattr(np, name)
@@ -181,7 +181,7 @@ def _tile_totals(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, Blo
     if at < 0:
         row = xp.zeros((1, *x.shape[1:]), dtype=astype(xp, x, loop).dtype, **placed(xp, x))
     else:
-        row = _fold(xp, name, x, 0, loop)
+        row = _fold(xp, name, x, loop)
     return row, xp.full((1,), at, dtype=xp.int64, **placed(xp, x))
 
 
@@ -192,7 +192,7 @@ def _tile_scan(xp: Namespace, x: Block, totals: Block, starts: Block, *, params:
     (before,) = xp.nonzero((starts >= 0) & (starts < offset[0]))
     if not before.shape[0] or not x.shape[0]:
         return _scan(xp, name, x, 0, loop)
-    carry = _fold(xp, name, xp.take(totals, before, axis=0), 0, loop)
+    carry = _fold(xp, name, xp.take(totals, before, axis=0), loop)
     if xp is not np:
         return combine(xp, name)(carry, _scan(xp, name, x, 0, loop))
     # One pass: the first row takes the carry along.
@@ -210,7 +210,7 @@ def _tile_segments(xp: Namespace, x: Block, bounds: Block, *, params: Params) ->
     if not bounds.shape[0]:
         return astype(xp, x[:0, ...], loop)
     if xp is not np:
-        return xp.concat([_fold(xp, name, x[a:b, ...], 0, loop) for a, b in _positions(xp, bounds)], axis=0)
+        return xp.concat([_fold(xp, name, x[a:b, ...], loop) for a, b in _positions(xp, bounds)], axis=0)
     ufunc, starts, stops = getattr(np, name), bounds[:, 0], bounds[:, 1]
     if stops[-1] == x.shape[0] and np.array_equal(stops[:-1], starts[1:]):
         return ufunc.reduceat(x, starts, axis=0, dtype=loop_dtype(loop))

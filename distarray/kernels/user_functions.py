@@ -13,9 +13,9 @@ import numpy as np
 
 from distarray.kernels.inside import inside_task
 from distarray.kernels.loans import foreign, lend
+from distarray.kernels.namespaces import Block
 from distarray.sharding.rule import ShardingRule
 
-Block = Any  # an array of any backend: backends share no base class
 Params = tuple[Any, ...]
 
 

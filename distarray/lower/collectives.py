@@ -86,7 +86,7 @@ _Row: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 class _StoredBlock(NamedTuple):
-    """A block that tiles are read from."""
+    """A _StoredBlock is a block that tiles are read from."""
 
     ref: Any
     box: Box
@@ -95,7 +95,7 @@ class _StoredBlock(NamedTuple):
 
 
 class _ReadOf(NamedTuple):
-    """A part of a block, counted from its begin: all of it if `crop` is None."""
+    """A _ReadOf is a part of a block, counted from its begin: all of it if `crop` is None."""
 
     block: _StoredBlock
     crop: Box | None
@@ -111,7 +111,7 @@ class _ReadOf(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """A tile that is put together, or a part of it where it is filled in turns.
+    """A _Unit is a tile that is put together, or a part of it where it is filled in turns.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class _Mover:
         is_last: bool,
         before: Mapping[int, Sequence[Any]],
     ) -> None:
-        """The tiles that a member makes in one turn: what they need of one block elsewhere travels together."""
+        """Return the tiles that a member makes in one turn: what they need of one block elsewhere travels together."""
         filled = [u for u in units if all(u.box)]
         region = self._region(movement, [u.box for u in filled])
         reads = [self._reads(movement, u.assembly, region or u.box, member) for u in filled]

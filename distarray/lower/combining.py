@@ -15,10 +15,7 @@ from distarray.kernels import tasks
 from distarray.kernels.specs import Finish, of_nothing
 from distarray.lower.records import Tile
 from distarray.lower.state import Lowering
-from distarray.planner.plan import Combine
-
-#: Partial results that one combining task takes.
-FAN_IN = 8
+from distarray.planner.plan import FAN_IN, Combine
 
 #: Index of a tile of the result -> its partial results and the members that have them.
 Partials = dict[tuple[int, ...], list[tuple[Any, int]]]

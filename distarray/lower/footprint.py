@@ -235,7 +235,7 @@ def least_moved(moves: Moves) -> int:
 
 
 class _StepBytes(NamedTuple):
-    """What one step makes and sends, in bytes by member."""
+    """_StepBytes are what one step makes and sends, in bytes by member."""
 
     number: int
     is_last: bool

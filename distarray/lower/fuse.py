@@ -23,7 +23,7 @@ from distarray.lower.template import Template
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Tasks of a member that can run one after the other as soon as the first of them can.
+    """A _Group is tasks of a member that can run one after the other as soon as the first of them can.
 
     Parameters
     ----------

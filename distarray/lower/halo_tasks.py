@@ -22,7 +22,7 @@ from distarray.lower.messages import Key
 from distarray.lower.records import Draft, Tile
 from distarray.lower.route import Arguments, Located, Want
 from distarray.lower.state import Lowering
-from distarray.planner.halos import HaloStage, halo_stage, needed_boxes, needed_outside, own_elements, tiles_of_members
+from distarray.planner.halos import HaloStage, Needs, halo_stage, needed_outside, needs_of_members, tiles_of_members
 from distarray.planner.plan import Stage
 from distarray.sharding.boxes import Box, relative, size, tile_box
 
@@ -36,7 +36,7 @@ _COPY = Program(1, (), (0,), ())
 
 @dataclass(slots=True)
 class _Grown:
-    """What a chain keeps between the passes, for all of its stages.
+    """A _Grown is what a chain keeps between the passes, for all of its stages.
 
     Parameters
     ----------
@@ -82,7 +82,8 @@ def first_pass(low: Lowering, drafts: Sequence[Draft], numbers: Sequence[int]) -
     bases = {link.base for link in chain if link.written >= 0} - made
     if any(low.located[i].on_client or not low.located[i].members for i in bases):
         return False
-    by_member = _by_member(chain, tiles, outside)
+    members = sorted({m for of in tiles.values() for m in of})
+    by_member = needs_of_members(chain, tiles, outside, members, MOST_WORK)
     if by_member is None:
         return False
     grown = _Grown({i: _grown_like(low.located[i]) for i in made}, outside, drafts[-1].stage)
@@ -91,22 +92,6 @@ def first_pass(low: Lowering, drafts: Sequence[Draft], numbers: Sequence[int]) -
         draft.grown = grown
         _want(low, draft, link, step, grown, by_member)
     return True
-
-
-def _by_member(
-    chain: Sequence[HaloStage], tiles: Mapping[int, Mapping[int, Box]], outside: set[int]
-) -> dict[int, tuple[list[Box | None], dict[int, Box]]] | None:
-    """Return what each member computes and needs; None if that is too much."""
-    found = {}
-    for member in sorted({m for of in tiles.values() for m in of}):
-        wanted = {i: tiles[i][member] for i in outside if member in tiles[i] and all(tiles[i][member])}
-        if not wanted:
-            continue
-        boxes, need = needed_boxes(chain, wanted)
-        if sum([size(box) for box in boxes if box is not None]) > MOST_WORK * own_elements(chain, tiles, member):
-            return None
-        found[member] = boxes, need
-    return found
 
 
 def _grown_like(at: Located) -> Located:
@@ -122,14 +107,15 @@ def _want(
     link: HaloStage,
     step: int,
     grown: _Grown,
-    by_member: Mapping[int, tuple[list[Box | None], dict[int, Box]]],
+    by_member: Mapping[int, Needs],
 ) -> None:
     """Say what the tiles of one stage read."""
     for member, (boxes, need) in by_member.items():
         box = boxes[step]
         for i in link.stored:
             if i in need and box is not None:
-                _frame(grown.blocks[i], member, box)
+                made = grown.blocks[i]
+                made.frames[made.members.index(member)] = box
         if link.written in need:
             base = grown.blocks.get(link.base)
             number = low.located[link.written].members.index(member)
@@ -155,10 +141,6 @@ def _want(
         node = link.made[0]
         number = low.located[node].members.index(member)
         draft.tiles.append(Tile(list(low.located[node].sharding.tiles())[number], number, box, member, wants))
-
-
-def _frame(at: Located, member: int, box: Box) -> None:
-    at.frames[at.members.index(member)] = box
 
 
 # -------------------------------------------------------------------------------------------------- second pass

@@ -71,7 +71,7 @@ class Liveness:
 
 
 class _MadeArray(NamedTuple):
-    """An array that a task makes."""
+    """A _MadeArray is an array that a task makes."""
 
     nbytes: int
     itemsize: int
@@ -233,7 +233,7 @@ class _Simulation:
         return Liveness(self._resident, peak, dict(self._stage_peak), at_once, self._sent)
 
     def _in_process(self) -> None:
-        """Tasks one after the other, in the order of the plan."""
+        """Return the tasks one after the other, in the order of the plan."""
         lowered = self._lowered
         live = Counter(self._resident)
         uses = Counter(d for task in lowered.tasks.values() for d in task.dependencies)
@@ -251,7 +251,7 @@ class _Simulation:
                     live[self._members[d]] -= self._drop(d)
 
     def _at_worker(self, member: int, order: Sequence[Key], clocks: _Clocks) -> None:
-        """The tasks of a worker, in an order, while others do as little or as much as they can."""
+        """Return the tasks of a worker, in an order, while others do as little or as much as they can."""
         references = list(self._references)
         position = {key: n for n, key in enumerate(order)}
         times = clocks.times(member, position)
@@ -279,7 +279,7 @@ class _Simulation:
         self._references = references
 
     def _beside(self, order: Sequence[Key]) -> list[int]:
-        """For each task of a worker what others may need that run on its other threads meanwhile.
+        """Return for each task of a worker what others may need that run on its other threads meanwhile.
 
         Of those that come before it what they make counts already, and stays; what they need only while they run may
         be there still.
@@ -531,7 +531,7 @@ class _Times(NamedTuple):
 
 
 class _Clocks:
-    """What waits for what, as each worker sees it."""
+    """_Clocks are what waits for what, as each worker sees it."""
 
     def __init__(self, lowered: Lowered, members: Mapping[Key, int]) -> None:
         self._tasks = lowered.tasks

@@ -106,14 +106,14 @@ def lower(
 
     def make() -> Template:
         tried = _tried_as(plan, geometry)
-        return _TRIED.pop(tried, None) or _template(plan, graph, env, site, inplace, held)
+        return _TRIED.pop(tried, None) or _template(Lowering(plan, graph, env, site, inplace, held))
 
     return _TEMPLATES.get((plan.serial, geometry), make, site.n_templates)
 
 
 def lower_once(plan: Plan, graph: Graph, env: Environment, site: Site) -> Template:
     """Return the tasks of a plan that is only tried: of all of these the latest is remembered, since it may run."""
-    template = _template(plan, graph, env, site, {}, {})
+    template = _template(Lowering(plan, graph, env, site, {}, {}))
     _TRIED.clear()
     _TRIED[_tried_as(plan, _geometry(graph, site, {}, {}))] = template
     return template
@@ -146,22 +146,14 @@ def _geometry(graph: Graph, site: Site, inplace: Mapping[int, int], held: Mappin
     return tuple(facts)
 
 
-def _template(
-    plan: Plan,
-    graph: Graph,
-    env: Environment,
-    site: Site,
-    inplace: Mapping[int, int],
-    held: Mapping[int, frozenset[int]],
-) -> Template:
-    low = Lowering(plan, graph, env, site, inplace, held)
+def _template(low: Lowering) -> Template:
     try:
         _walk(low)
     finally:
         # Messages call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
         del low.routes, low.messages
-    is_streamed = any(stage.cut.waves for stage in plan.stages)
-    fuse(low.template, is_paced=is_streamed and site.is_cluster)
+    is_streamed = any(stage.cut.waves for stage in low.plan.stages)
+    fuse(low.template, is_paced=is_streamed and low.site.is_cluster)
     _sum_up(low.template)
     return low.template
 

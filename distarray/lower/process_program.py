@@ -44,12 +44,12 @@ class ProcessProgram:
 
     @cached_property
     def reads(self) -> list[tuple[int, ...]]:
-        """By step the slots that it reads, each once."""
+        """Return by step the slots that it reads, each once."""
         return [tuple({a.number: None for a in step.args if type(a) is SlotRef}) for step in self.steps]
 
     @cached_property
     def readers(self) -> list[list[int]]:
-        """By step those that wait for it."""
+        """Return by step those that wait for it."""
         first = len(self.given)
         found: list[list[int]] = [[] for _ in self.steps]
         for n, reads in enumerate(self.reads):
@@ -59,7 +59,7 @@ class ProcessProgram:
 
     @cached_property
     def missing(self) -> list[int]:
-        """By step how many others it waits for."""
+        """Return by step how many others it waits for."""
         found = [0] * len(self.steps)
         for readers in self.readers:
             for n in readers:
@@ -68,7 +68,7 @@ class ProcessProgram:
 
     @cached_property
     def uses(self) -> list[int]:
-        """By slot how many steps read it, or keep it: at no use it is empty."""
+        """Return by slot how many steps read it, or keep it: at no use it is empty."""
         found = [0] * (len(self.given) + len(self.steps))
         for slot in (*[slot for reads in self.reads for slot in reads], *self.results.values()):
             found[slot] += 1
@@ -76,7 +76,7 @@ class ProcessProgram:
 
     @cached_property
     def freed(self) -> list[tuple[int, ...]]:
-        """By step the slots that nobody reads any more after it, if steps run in their order."""
+        """Return by step the slots that nobody reads any more after it, if steps run in their order."""
         last = {slot: n for n, reads in enumerate(self.reads) for slot in (*reads, len(self.given) + n)}
         found: list[list[int]] = [[] for _ in self.steps]
         for slot in last.keys() - self.results.values():
@@ -95,7 +95,7 @@ class ProcessProgram:
 
     @cached_property
     def _varying(self) -> list[tuple[int, list[int]]]:
-        """The steps whose arguments vary from run to run, and which of these do."""
+        """Return the steps whose arguments vary from run to run, and which of these do."""
         found = [(n, [i for i, a in enumerate(step.args) if varies(a)]) for n, step in enumerate(self.steps)]
         return [(n, places) for n, places in found if places]
 

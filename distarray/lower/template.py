@@ -101,27 +101,29 @@ class Template:
 
     @cached_property
     def kept(self) -> Kept:
-        """What stays of a run as member programs, and under which keys."""
+        """Return what stays of a run as member programs, and under which keys."""
         with collected_later():
             return kept_of(self.lowered.outputs, self.lowered.members, self.holders)
 
     @cached_property
     def programs(self) -> dict[int, MemberProgram]:
-        """The tasks as one program of each member, whose messages come as they are made."""
+        """Return the tasks as one program of each member, whose messages come as they are made."""
         with collected_later():
             kept = self.kept
             return member_programs(self.recipes, self.lowered.members, kept.keys, self.holders, kept.bundles)
 
     @cached_property
     def n_saved_by_programs(self) -> int:
-        """How many more steps there are than Dask tasks, if each member has one, beside one for each kept key."""
+        """Return how many more steps there are than Dask tasks, if each member has one, beside one for each kept
+        key.
+        """
         members = {*self.lowered.members.values()}.union(*self.holders.values())
         n_steps = sum([len(recipe.stages(key)) for key, recipe in self.recipes.items()])
         return n_steps - len(members) - len(self.kept.all_keys)
 
     @cached_property
     def in_process(self) -> ProcessProgram:
-        """The tasks as one program of a process, of which members are threads."""
+        """Return the tasks as one program of a process, of which members are threads."""
         return process_program(self.recipes, self.lowered.members, self._keep(), self.lowered.after)
 
     def given_as(self, form: Any, bundled: Bundled, find: Callable[[], Mapping[int, Given]]) -> Mapping[int, Given]:

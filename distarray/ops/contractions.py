@@ -20,7 +20,6 @@ from distarray.arguments import integer, integers, normalize_axes, normalize_axi
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import (
-    DType,
     Operands,
     bind,
     bind_get,
@@ -36,9 +35,7 @@ from distarray.ops.elementwise import astype, conj, multiply
 from distarray.ops.families import Array, one_array, ready_made, ufunc_of
 from distarray.ops.lenses import diagonal_lens, permute_lens
 from distarray.ops.reductions import sum as _sum
-from distarray.types import DTypeLike
-
-__all__ = ["dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "trace", "vdot", "vecdot", "vecmat"]
+from distarray.types import DType, DTypeLike
 
 EINSUM = declare("einsum", "contract")
 

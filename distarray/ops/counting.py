@@ -15,8 +15,6 @@ from distarray.ops.programs import vector_cut
 from distarray.ops.reductions import sum as _sum
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["counted", "counted_within"]
-
 #: operands: the integers, their weights if there are any. params: (how many numbers are counted,)
 BINCOUNT_TILES = declare("bincount_tiles", "tiles")
 #: operands: the integers. params: (how many numbers are counted,)

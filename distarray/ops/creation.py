@@ -16,18 +16,13 @@ import numpy as np
 from distarray.arguments import choice, count, diagonal, host_array, integer, number, parse_shape, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
-from distarray.expr.bind import DType, bind_create, bind_get, bind_reshape, unbox
+from distarray.expr.bind import bind_create, bind_get, bind_reshape, unbox
 from distarray.expr.expr import Environment, Expr, cut_of
 from distarray.expr.op import Op, declare
 from distarray.expr.rewrite import FULL
 from distarray.ops.families import Array, one_array
 from distarray.sharding.sharding import Sharding
-from distarray.types import DTypeLike, Shape
-
-__all__ = [
-    "ArangeValues", "LinspaceValues", "arange", "constant", "empty", "empty_like", "eye", "fill_value_of", "full",
-    "full_like", "indices", "linspace", "meshgrid", "ones", "ones_like", "tri", "zeros", "zeros_like",
-]  # fmt: skip
+from distarray.types import DType, DTypeLike, Shape
 
 EMPTY = declare("empty", "create", repeatable=True)
 #: runtime: `ArangeValues`
@@ -41,14 +36,16 @@ TRI = declare("tri", "create", repeatable=True)
 
 
 class ArangeValues(NamedTuple):
-    """The first two elements of an ``arange``, as numpy scalars of its dtype; the others follow from them."""
+    """An ArangeValues is the first two elements of an ``arange``, as numpy scalars of its dtype; the others follow from
+    them.
+    """
 
     first: np.generic
     second: np.generic
 
 
 class LinspaceValues(NamedTuple):
-    """What every element of a ``linspace`` is computed from, in numpy's own steps.
+    """A LinspaceValues is what every element of a ``linspace`` is computed from, in numpy's own steps.
 
     ``index * step + start``, or ``index / div * step + start`` where the step underflows to zero; the last element of
     several is `stop` if `has_endpoint`. All computed in `dtype`, which is floating.

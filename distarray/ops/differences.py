@@ -16,8 +16,6 @@ from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import broadcast_to, ravel
 from distarray.types import Shape
 
-__all__ = ["diff", "ediff1d"]
-
 
 def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array = None, append: Array = None) -> Array:
     """Return the `n`-th differences of neighbours along `axis`, with values before and after if given."""

@@ -26,7 +26,6 @@ from distarray.expr.params import ContractParams, Labels
 from distarray.ops.contractions import EINSUM, alone, contraction, plain_loops, scalar_node
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array
-from distarray.ops.indexing import Casting
 from distarray.ops.lenses import permute_lens
 from distarray.ops.paths import Factors, Layout, Order, chosen_order, parse_path
 from distarray.ops.semirings import (
@@ -44,9 +43,7 @@ from distarray.ops.semirings import (
 from distarray.ops.subscripts import extents_of, parse_subscripts, resolve_ellipses
 from distarray.sharding.prime import parted
 from distarray.sharding.sharding import Sharding
-from distarray.types import DType, DTypeLike, NBytesLike
-
-__all__ = ["einsum", "einsum_order"]
+from distarray.types import Casting, DType, DTypeLike, NBytesLike
 
 #: A join that is a function of the user's.
 EINSUM_FUNCTION = declare("einsum_function", "contract", may_raise=True)
@@ -55,7 +52,7 @@ PLANS = ("auto", "rows", "sqrt")
 
 
 class KernelPlan(Protocol):
-    """What says how one kernel is cut: what ``dx.plan`` gives."""
+    """A KernelPlan is what says how one kernel is cut: what ``dx.plan`` gives."""
 
     @property
     def kernel(self) -> tuple[Sequence[Sequence[Hashable]], Sequence[Hashable], Mapping[Any, int]]:
@@ -152,7 +149,7 @@ def einsum_order(
 
 
 class _Expression:
-    """The operands of a call with small integers as labels, and what is to be done with them.
+    """An _Expression is the operands of a call with small integers as labels, and what is to be done with them.
 
     Attributes
     ----------

@@ -19,8 +19,6 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.side_by_side import first_environment
 
-__all__ = ["Array", "binary", "of_numpy", "one_array", "ready_made", "ufunc", "ufunc_of", "unary", "view"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -83,7 +83,7 @@ def ihfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backwa
 
 
 def _steps(name: str, x: Array, s: Lengths, axes: Axes) -> list[tuple[int | None, int]]:
-    """(length, axis) of the transforms along several axes, in the order of the axes.
+    """Return (length, axis) of the transforms along several axes, in the order of the axes.
 
     Lengths are those of the axes of `x`, also of an axis that comes twice; None for what `irfft` makes of the last one.
     """

@@ -27,8 +27,6 @@ from distarray.ops.manipulation import flip, swapaxes
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType
 
-__all__ = ["transform"]
-
 #: params: (name of the function, n, norm)
 FFT = declare("fft", "block", rule="... i -> ... j | i: whole, j: whole")
 #: Roots of unity, row * column of n; runtime: the sign of the exponent.
@@ -112,7 +110,7 @@ def _whole_spectrum(x: Expr, n: int) -> Expr:
 
 
 def _long(name: str, x: Expr, norm: str, places: int) -> Expr:
-    """``fft`` or ``ifft`` of cut rows."""
+    """Return ``fft`` or ``ifft`` of cut rows."""
     factors = _factors(x.shape[-1])
     return _four_step(name, x, norm, factors) if min(factors) >= places else _bluestein(name, x, norm)
 

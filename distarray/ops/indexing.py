@@ -9,7 +9,7 @@ does it and calls `Advanced.with_arrays`.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -31,22 +31,8 @@ from distarray.expr.params import IndexParams
 from distarray.ops import elementwise
 from distarray.ops.creation import constant
 from distarray.ops.elementwise import astype, where
-from distarray.ops.families import Array, one_array
-from distarray.types import HostArray, Shape
-
-__all__ = [
-    "Casting",
-    "Mode",
-    "along",
-    "fold_rows",
-    "get_item",
-    "is_position",
-    "positions_of",
-    "put_item",
-    "put_mask",
-    "take",
-    "take_along_axis",
-]
+from distarray.ops.families import Array, by_numpy, one_array
+from distarray.types import Casting, HostArray, Shape
 
 #: params: (axes, position of the index axes in the result, number of index axes). operands: (x, an index per axis)
 #: How many elements of each part of a mask are true.
@@ -66,7 +52,6 @@ TAKE_ALONG_AXIS = declare("take_along_axis", "block", rule="... i, ... j -> ... 
 #: the value if it has two operands. Of repeated indices all count, and the last one is set.
 Mode: TypeAlias = str
 #: numpy's rules of casting.
-Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 
 def is_position(array: Any) -> TypeGuard[Expr]:
@@ -313,7 +298,8 @@ def confined(indices: Array, n: int, mode: str) -> Array:
     return remainder(indices, n) if mode == "wrap" else clip(indices, 0, n - 1)
 
 
-def take_along_axis(x: Array, indices: Array, /, *, axis: int | None = -1) -> Array:
+@by_numpy(np.take_along_axis)
+def take_along_axis(x: Array, indices: Array, /, axis: int | None = -1) -> Array:
     """Return for each position of the other axes the elements of `x` along `axis` that `indices` name there.
 
     The other axes broadcast. Without an axis both are flattened.

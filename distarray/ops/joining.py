@@ -21,27 +21,14 @@ from distarray.arguments import (
 )
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
-from distarray.expr.bind import Box, DType, bind_create, bind_get, bind_put, bind_reshape, unbox
+from distarray.expr.bind import Box, bind_create, bind_get, bind_put, bind_reshape, unbox
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import EMPTY, constant
 from distarray.ops.families import Array, by_numpy, one_array, ready_made, view
 from distarray.ops.lenses import expand_lens, slice_lens
 from distarray.ops.manipulation import at_least, ravel
-from distarray.types import DTypeLike, Shape
-
-__all__ = [
-    "append",
-    "column_stack",
-    "concat",
-    "dstack",
-    "extended",
-    "hstack",
-    "roll",
-    "row_stack",
-    "stack",
-    "vstack",
-]
+from distarray.types import DType, DTypeLike, Shape
 
 
 def _put_together(pieces: Iterable[tuple[Affine, Expr | Scalar]], shape: Shape, dtype: DType, env: Environment) -> Expr:

@@ -16,24 +16,6 @@ from distarray.arguments import MAX_COUNT, integer, integers, normalize_axes, no
 from distarray.expr.affine import Affine, Term
 from distarray.types import AxesLike, Shape
 
-__all__ = [
-    "atleast_lens",
-    "broadcast_lens",
-    "diagonal_lens",
-    "expand_lens",
-    "flip_lens",
-    "matrix_transpose_lens",
-    "moveaxis_order",
-    "permute_lens",
-    "rollaxis_order",
-    "rot90_lens",
-    "slice_lens",
-    "split_lenses",
-    "squeeze_lens",
-    "swapaxes_order",
-]
-
-
 #: Axes that ``atleast_1d`` and its kin add, by how many an array has: in front, but a vector comes between two.
 _ADDED = {1: ((0,),), 2: ((0, 1), (0,)), 3: ((0, 1, 2), (0, 2), (2,))}
 

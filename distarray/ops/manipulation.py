@@ -18,7 +18,7 @@ from distarray.expr.bind import broadcast_shapes as _broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.ops.creation import TRI, constant
 from distarray.ops.elementwise import where
-from distarray.ops.families import Array, one_array, view
+from distarray.ops.families import Array, one_array, ready_made, view
 from distarray.ops.lenses import (
     atleast_lens,
     broadcast_lens,
@@ -31,26 +31,6 @@ from distarray.ops.lenses import (
     swapaxes_order,
 )
 from distarray.types import AxesLike, Shape
-
-__all__ = [
-    "at_least",
-    "broadcast_shapes",
-    "broadcast_to",
-    "diag",
-    "diagflat",
-    "expand_dims",
-    "flip",
-    "moveaxis",
-    "permute_dims",
-    "ravel",
-    "reshape",
-    "resolve_shape",
-    "squeeze",
-    "swapaxes",
-    "tril",
-    "triu",
-]
-
 
 # ---------------------------------------------------------------------------------------------------------------- views
 
@@ -174,12 +154,14 @@ def diagflat(v: Array, k: int = 0) -> Array:
     return diag(ravel(v), k)
 
 
-def tril(x: Array, /, *, k: int = 0) -> Array:
+@ready_made(1)
+def tril(x: Array, /, k: int = 0) -> Array:
     """Return `x` with zeros above the `k`-th diagonal of its last two axes."""
     return _triangle("tril", x, k)
 
 
-def triu(x: Array, /, *, k: int = 0) -> Array:
+@ready_made(1)
+def triu(x: Array, /, k: int = 0) -> Array:
     """Return `x` with zeros below the `k`-th diagonal of its last two axes."""
     return _triangle("triu", x, k)
 

@@ -21,8 +21,6 @@ from distarray.ops.indexing import MASK_COUNTS, NONZERO, TAKE_PUT
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
-__all__ = ["chosen", "counts_of", "places_of", "ranks_of", "scattered"]
-
 #: operands: the mask, arrays cut alike
 COMPRESS_TILES = declare("compress_tiles", "tiles")
 #: operands: the mask, the number of true elements in the tiles before each

@@ -28,8 +28,6 @@ from distarray.ops.manipulation import broadcast_to
 from distarray.ops.quantiles import median
 from distarray.types import HostArray
 
-__all__ = ["pad"]
-
 #: What is put beside an array, of the elements next to its border.
 _STATISTICS: Mapping[str, Callable[..., Any]] = {
     "maximum": reductions.max,
@@ -155,7 +153,7 @@ def _filled(node: Expr, axis: int, width: int, value: Any) -> Expr:
 
 
 def _ramps(node: Expr, axis: int, widths: tuple[int, int], _mode: str, ends: Any) -> tuple[list[Expr], list[Expr]]:
-    """From the elements at the border to the values at the ends, which are reached."""
+    """Return numbers from the elements at the border to the values at the ends, which are reached."""
     exact = as_dtype(np.result_type(node.dtype, np.float64))
     made: list[list[Expr]] = []
     for width, end, at, back in zip(widths, ends, (0, node.shape[axis] - 1), (False, True)):
@@ -175,7 +173,7 @@ def _ramps(node: Expr, axis: int, widths: tuple[int, int], _mode: str, ends: Any
 def _statistics(
     node: Expr, axis: int, widths: tuple[int, int], mode: str, lengths: Any
 ) -> tuple[list[Expr], list[Expr]]:
-    """A statistic of the elements next to each border, repeated."""
+    """Return a statistic of the elements next to each border, repeated."""
     n = node.shape[axis]
     made = []
     for width, length, is_last in zip(widths, lengths, (False, True)):
@@ -198,7 +196,9 @@ def _mirrors(node: Expr, axis: int, widths: tuple[int, int], mode: str, kind: An
 
 
 def _odd_mirrors(node: Expr, axis: int, widths: tuple[int, int], mode: str) -> tuple[list[Expr], list[Expr]]:
-    """Twice the element at the border less the mirrored elements: period after period, each from the one before it."""
+    """Return twice the element at the border less the mirrored elements: period after period, each from the one before
+    it.
+    """
     made: list[list[Expr]] = []
     skipped = 1 if mode == "reflect" else 0
     for width, is_last in zip(widths, (False, True)):

@@ -16,8 +16,6 @@ from distarray import hooks
 from distarray.arguments import integers, shown
 from distarray.expr.params import Labels
 
-__all__ = ["Factors", "Layout", "Order", "PathStep", "chosen_order", "parse_path", "steps_of"]
-
 #: Positions in the list of what is left, step by step; results go to its end.
 Order: TypeAlias = tuple[tuple[int, ...], ...]
 #: Parts along each axis of an array that lies in tiles; None: it may lie anyhow.
@@ -25,7 +23,9 @@ Layout: TypeAlias = tuple[int, ...] | None
 
 
 class PathStep(NamedTuple):
-    """One product of an order: the factors by number (operands first, then results), and the labels of all."""
+    """A PathStep is one product of an order: the factors by number (operands first, then results), and the labels of
+    all.
+    """
 
     factors: tuple[int, ...]
     terms: tuple[Labels, ...]
@@ -33,7 +33,7 @@ class PathStep(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """What there is to multiply.
+    """Factors are what there is to multiply.
 
     Parameters
     ----------

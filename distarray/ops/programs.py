@@ -15,11 +15,9 @@ from distarray.expr.expr import Expr, lying
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
-__all__ = ["Ask", "Program", "row_cut", "run", "together", "vector_cut"]
-
 
 class Ask(NamedTuple):
-    """What a program wants computed before it goes on.
+    """An Ask is what a program wants computed before it goes on.
 
     Parameters
     ----------
@@ -84,7 +82,7 @@ def together(programs: Sequence[Program]) -> Generator[Ask, tuple[HostArray, ...
 
 
 def _even_cut(node: Expr, ndim: int) -> Sharding | None:
-    """Axis 0 of `ndim` cut evenly over all places of a node's team; None if that is one tile."""
+    """Return axis 0 of `ndim` cut evenly over all places of a node's team; None if that is one tile."""
     assert node.env.team is not None
     mesh = node.env.team.mesh
     cut = Sharding(mesh, (tuple(reversed(mesh.names)), *[()] * (ndim - 1)))

@@ -53,8 +53,6 @@ from distarray.ops.sorting import argsort, few_rows, rows_of
 from distarray.sharding.sharding import Sharding
 from distarray.types import AxesLike, HostArray
 
-__all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
-
 #: params: (method, whether the quantile is one Python number); operands: the array and the quantiles
 QUANTILE = declare("quantile", "block", rule="... i, q -> ... q | i: whole, q: whole")
 NANQUANTILE = declare("nanquantile", "block", rule="... i, q -> ... q | i: whole, q: whole")
@@ -69,7 +67,7 @@ Indices: TypeAlias = NDArray[Any]  # floating where elements are to be interpola
 
 
 class _Neighbours(NamedTuple):
-    """The ranks on both sides of each quantile, and how far it is from the first to the second."""
+    """_Neighbours are the ranks on both sides of each quantile, and how far it is from the first to the second."""
 
     previous: NDArray[np.int64]
     following: NDArray[np.int64]
@@ -129,7 +127,7 @@ def _neighbours(n: int, q: Indices, method: str) -> _Neighbours:
 
 
 def _interpolated(a: HostArray, b: HostArray, weight: Any) -> HostArray:
-    """Between `a` and `b`; from the nearer one, so that the ends are met exactly."""
+    """Return what lies between `a` and `b`; from the nearer one, so that the ends are met exactly."""
     distance = np.subtract(b, a)
     found = np.asarray(a + distance * weight)
     nearer = np.asarray(b - distance * (1 - weight))

@@ -21,8 +21,6 @@ from distarray.ops.manipulation import broadcast_to
 from distarray.sharding.sharding import Sharding
 from distarray.types import DTypeLike
 
-__all__ = ["drawn", "random_bits", "random_normal", "random_uniform", "sampled", "sampled_vectors"]
-
 #: runtime of all: the key, an integer below 2**128.
 RANDOM_BITS = declare("random_bits", "create")
 RANDOM_UNIFORM = declare("random_uniform", "create")

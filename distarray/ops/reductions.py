@@ -42,12 +42,6 @@ from distarray.ops.sliding import SLIDING, over_windows
 from distarray.ops.ufunc_methods import accumulate
 from distarray.types import AxesLike, DType, DTypeLike
 
-__all__ = [
-    "all", "any", "argmax", "argmin", "average", "count_nonzero", "cumprod", "cumsum",
-    "cumulative_prod", "cumulative_sum", "max", "mean", "min", "nanmean",
-    "nansum", "prod", "ptp", "std", "sum", "var",
-]  # fmt: skip
-
 SUM = declare("sum", "reduce", monoid="sum")
 PROD = declare("prod", "reduce", monoid="prod")
 MAX = declare("max", "reduce", monoid="max")
@@ -220,72 +214,46 @@ def mean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, 
 
 
 def var(
-    x: Array,
-    /,
-    axis: AxesLike = None,
-    *,
-    correction: float | None = None,
-    keepdims: bool = False,
-    dtype: DTypeLike | None = None,
-    ddof: float | None = None,
+    x: Array, /, axis: AxesLike = None, *, ddof: float = 0.0, keepdims: bool = False, dtype: DTypeLike | None = None
 ) -> Array:
-    """Return the variance over `axis`: squared distances from the mean over ``count - correction`` (numpy's `ddof`)."""
-    return _moments(VAR, x, axis, correction, ddof, keepdims, dtype)
+    """Return the variance over `axis`: squared distances from the mean over ``count - ddof``."""
+    return _moments(VAR, x, axis, ddof, keepdims, dtype)
 
 
 def std(
-    x: Array,
-    /,
-    axis: AxesLike = None,
-    *,
-    correction: float | None = None,
-    keepdims: bool = False,
-    dtype: DTypeLike | None = None,
-    ddof: float | None = None,
+    x: Array, /, axis: AxesLike = None, *, ddof: float = 0.0, keepdims: bool = False, dtype: DTypeLike | None = None
 ) -> Array:
     """Return the standard deviation over `axis`: the root of `var`."""
-    return _moments(STD, x, axis, correction, ddof, keepdims, dtype)
+    return _moments(STD, x, axis, ddof, keepdims, dtype)
 
 
-def _moments(
-    op: Op,
-    x: Array,
-    axis: AxesLike,
-    correction: float | None,
-    ddof: float | None,
-    keepdims: bool,
-    dtype: DTypeLike | None,
-) -> Array:
-    if correction is not None and ddof is not None:
-        raise ValueError("ddof and correction can't be provided simultaneously.")
-    less = correction if correction is not None else ddof if ddof is not None else 0.0
-    if less >= _count(x, axis, op.name):
+def _moments(op: Op, x: Array, axis: AxesLike, ddof: float, keepdims: bool, dtype: DTypeLike | None) -> Array:
+    if ddof >= _count(x, axis, op.name):
         warnings.warn("Degrees of freedom <= 0 for slice.", RuntimeWarning, stacklevel=3)
-    is_whole = isinstance(less, float) and less.is_integer()
     made = _deviation if op is STD else _variance
-    return made(x, axis, dtype, int(less) if is_whole else less, keepdims=bool(keepdims))
+    return made(x, axis, dtype, int(ddof) if float(ddof).is_integer() else ddof, keepdims=bool(keepdims))
 
 
 @ready_made(1)
-def _variance(x: Array, axis: AxesLike, dtype: DTypeLike | None, less: float, *, keepdims: bool) -> Array:
-    return _moment(VAR, x, axis, dtype, less, keepdims)
+def _variance(x: Array, axis: AxesLike, dtype: DTypeLike | None, ddof: float, *, keepdims: bool) -> Array:
+    return _moment(VAR, x, axis, dtype, ddof, keepdims)
 
 
 @ready_made(1)
-def _deviation(x: Array, axis: AxesLike, dtype: DTypeLike | None, less: float, *, keepdims: bool) -> Array:
-    return _moment(STD, x, axis, dtype, less, keepdims)
+def _deviation(x: Array, axis: AxesLike, dtype: DTypeLike | None, ddof: float, *, keepdims: bool) -> Array:
+    return _moment(STD, x, axis, dtype, ddof, keepdims)
 
 
-def _moment(op: Op, x: Array, axis: AxesLike, dtype: DTypeLike | None, less: float, keepdims: bool) -> Array:
+def _moment(op: Op, x: Array, axis: AxesLike, dtype: DTypeLike | None, ddof: float, keepdims: bool) -> Array:
     wanted = as_dtype(dtype) if dtype is not None else one_array(op.name, x)[0].dtype
     if wanted.kind == "c":
         # var(x) = var(real x) + var(imag x): moments are of real numbers
         x = _astype(x, wanted, copy=False)
-        parts = [_reduce(VAR, part(x), axis, keepdims, None, float(less)) for part in (real, imag)]
+        parts = [_reduce(VAR, part(x), axis, keepdims, None, float(ddof)) for part in (real, imag)]
         total = add(*parts) if op is VAR else sqrt(add(*parts))
         # numpy: a complex dtype is that of the result too, if asked for
         return total if dtype is None else _astype(total, dtype)
-    return _reduce(op, x, axis, keepdims, dtype, float(less))
+    return _reduce(op, x, axis, keepdims, dtype, float(ddof))
 
 
 # -------------------------------------------------------------------------------------------------- cumulative

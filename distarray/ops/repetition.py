@@ -12,10 +12,8 @@ from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_create, bind_get, bind_reshape
 from distarray.expr.expr import Expr
 from distarray.ops.creation import EMPTY
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, one_array, ready_made
 from distarray.types import Shape
-
-__all__ = ["repeat", "tile"]
 
 
 def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
@@ -53,6 +51,7 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
     return box(bind_reshape(bind_get(node, lens), (*node.shape[:axis], n * counts, *node.shape[axis + 1 :])))
 
 
+@ready_made(1)
 def tile(x: Array, repetitions: int | Sequence[int], /) -> Array:
     """Return `x` beside itself: so many times along each axis."""
     node, box = one_array("tile", x)

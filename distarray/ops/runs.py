@@ -34,8 +34,6 @@ from distarray.sharding import cuts
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
-__all__ = ["Runs", "elements_at", "merged", "picked", "sorted_runs", "sorted_vector", "split"]
-
 #: params: (whether the order is a result too, descending, stable)
 SORT_TILES = declare("sort_tiles", "tiles")
 #: params: (``keys``, ``order`` or ``both``, descending); operands: the runs, then where their elements stood
@@ -52,7 +50,7 @@ Splitting: TypeAlias = Generator[Ask, tuple[HostArray, ...], Positions]
 
 
 class Runs(NamedTuple):
-    """A vector whose tiles are each in order.
+    """Runs are a vector whose tiles are each in order.
 
     Parameters
     ----------
@@ -176,7 +174,9 @@ def _lengths(bounds: Bounds) -> Positions:
 
 
 def _samples(low: Positions, high: Positions, n: int) -> list[Positions]:
-    """For each tile the positions to look at: regular ones of its open intervals, all of them where these are few."""
+    """Return for each tile the positions to look at: regular ones of its open intervals, all of them where these are
+    few.
+    """
     intervals = [np.unique(np.stack([a, b])[:, a < b], axis=1).T for a, b in zip(low, high)]
     widths = np.concatenate([i[:, 1] - i[:, 0] for i in intervals])
     n_tiles, n_ranks = low.shape
@@ -188,7 +188,8 @@ def _samples(low: Positions, high: Positions, n: int) -> list[Positions]:
     else:
         share = isqrt(4 * int(widths.sum()) * int((low < high).sum())) // len(widths)
         each = max(min(share, SAMPLES // len(widths)), SAMPLES_OF_INTERVAL)
-    return [_union([_regular(int(a), int(b), each) for a, b in i]) for i in intervals]
+    nothing = np.empty(0, np.int64)
+    return [np.unique(np.concatenate([nothing, *[_regular(int(a), int(b), each) for a, b in i]])) for i in intervals]
 
 
 def _regular(low: int, high: int, n: int) -> Positions:
@@ -196,10 +197,6 @@ def _regular(low: int, high: int, n: int) -> Positions:
     if width <= n:
         return np.arange(low, high, dtype=np.int64)
     return low + np.arange(1, n + 1, dtype=np.int64) * width // (n + 1)
-
-
-def _union(positions: Sequence[Positions]) -> Positions:
-    return np.unique(np.concatenate([np.empty(0, np.int64), *positions]))
 
 
 def _narrowed(
@@ -253,7 +250,9 @@ def _stable_order(values: HostArray, descending: bool) -> Positions:
 
 
 def _count_leading(n: int, m: int, holds: Callable[[Positions], NDArray[np.bool_]]) -> Positions:
-    """For each of `m` predicates on ``0 .. n - 1`` that hold up to some number and then no more: how often it holds."""
+    """Return for each of `m` predicates on ``0 .. n - 1`` that hold up to some number and then no more how often it
+    holds.
+    """
     low, high = np.zeros(m, np.int64), np.full(m, n, np.int64)
     while (low < high).any():
         middle = (low + high) // 2

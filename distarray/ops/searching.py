@@ -29,8 +29,6 @@ from distarray.sharding import cuts
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
-__all__ = ["WHOLE_NBYTES", "searchsorted"]
-
 #: params: (side,)
 SEARCHSORTED = declare("searchsorted", "block", rule="i, ... -> ... | i: whole")
 SEARCHSORTED_BY = declare("searchsorted_by", "block", rule="i, i, ... -> ... | i: whole")

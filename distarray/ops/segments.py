@@ -22,8 +22,6 @@ from distarray.ops.manipulation import moveaxis
 from distarray.ops.programs import Ask, Program, run
 from distarray.types import DType, HostArray
 
-__all__ = ["segment_max", "segment_mean", "segment_min", "segment_prod", "segment_reduce", "segment_sum"]
-
 #: params: (rule, name, number of segments, correction); operands: the array with the axis first, and its labels.
 SEGMENT_REDUCE = declare("segment_reduce", "fold")
 #: A `SEGMENT_REDUCE` whose labels are known only when it runs: its kernel raises where a label is no segment's number.

@@ -27,8 +27,6 @@ from distarray.ops.runs import Runs, elements_at, picked, sorted_runs
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
-__all__ = ["ranked"]
-
 #: operands: the vector, the pivots. A row for each tile: how many elements are below each pivot, how many up to it, and
 #: how many are no nan.
 COUNT_TILES = declare("count_tiles", "tiles")

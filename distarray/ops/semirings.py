@@ -20,21 +20,6 @@ from distarray.ops import elementwise, reductions, special, ufunc_methods
 from distarray.ops.families import Array, of_numpy
 from distarray.types import DType
 
-__all__ = [
-    "AGGREGATIONS",
-    "DISTRIBUTIVE",
-    "JOINS",
-    "Joining",
-    "aggregate",
-    "aggregated_dtype",
-    "check_elements",
-    "loop_dtypes",
-    "parse_agg",
-    "parse_join",
-    "summand_dtype",
-    "traced",
-]
-
 
 def absdiff(x: Array, y: Array) -> Array:
     """Return ``|x - y|``; of unsigned integers too, whose differences wrap."""
@@ -44,7 +29,9 @@ def absdiff(x: Array, y: Array) -> Array:
 
 
 def sqdiff(x: Array, y: Array) -> Array:
-    """``(x - y) ** 2``, as it stands: with ``|x|^2 - 2xy + |y|^2`` small distances of long vectors would be noise."""
+    """Return ``(x - y) ** 2``, as it stands: with ``|x|^2 - 2xy + |y|^2`` small distances of long vectors would be
+    noise.
+    """
     return elementwise.square(elementwise.subtract(x, y))
 
 
@@ -140,7 +127,7 @@ DISTRIBUTIVE: frozenset[tuple[str, str]] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """A join that is parsed and fits the number of operands.
+    """A Joining is a join that is parsed and fits the number of operands.
 
     Parameters
     ----------
@@ -286,7 +273,7 @@ def summand_dtype(agg: str, wanted: DType | None) -> DType | None:
 
 
 def check_elements(agg: str, reduced: Sequence[int]) -> None:
-    """numpy's error for aggregating loops of these extents by what has no identity.
+    """Raise numpy's error for aggregating loops of these extents by what has no identity.
 
     Raises
     ------

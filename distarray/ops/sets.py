@@ -31,8 +31,6 @@ from distarray.sharding import cuts
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, HostArray
 
-__all__ = ["compressed", "distinct", "isin"]
-
 #: params: (whether nan are equal,); operands: what is in order, and the same one place earlier
 FIRST_TILES = declare("first_tiles", "tiles")
 

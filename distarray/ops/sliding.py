@@ -25,8 +25,6 @@ from distarray.ops import elementwise
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType
 
-__all__ = ["over_windows", "read_windows"]
-
 #: params: (window, axes)
 SLIDING = declare("sliding_window_view", "windows")
 
@@ -171,7 +169,7 @@ def _as(x: Expr, dtype: DType) -> Expr:
 
 
 def _wide(x: Expr, dtype: DType) -> Expr:
-    """In the dtype in which sums run: half floats in single, as numpy does."""
+    """Return an array in the dtype in which sums run: half floats in single, as numpy does."""
     return _as(x, np.dtype(np.float32) if dtype == np.float16 else dtype)
 
 
@@ -235,7 +233,9 @@ def _along(combine: Combine, x: Expr, window: int, axis: int) -> Expr:
 
 
 def _spread(name: str, x: Expr, window: tuple[int, ...], axes: tuple[int, ...], dtype: DType, less: float) -> Expr:
-    """Variance or standard deviation of each window: the squares of the distances from its mean, slice by slice."""
+    """Return variance or standard deviation of each window: the squares of the distances from its mean, slice by
+    slice.
+    """
     count = prod(window)
     x = _wide(x, dtype)
     mean = x

@@ -36,8 +36,6 @@ from distarray.ops.runs import sorted_vector
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray, Shape
 
-__all__ = ["argpartition", "argsort", "few_rows", "lexsort", "partition", "rows_of", "sort", "sort_complex", "topk"]
-
 #: params: (descending, stable)
 SORT = declare("sort", "block", rule="... i -> ... i | i: whole")
 ARGSORT = declare("argsort", "block", rule="... i -> ... i | i: whole")

@@ -15,8 +15,6 @@ from distarray.expr.op import declare
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, Shape
 
-__all__ = ["READ_STORE", "read_store"]
-
 #: runtime: a store, see `kernels.stores`
 READ_STORE = declare("read_store", "create")
 

@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 from distarray.arguments import shown
 from distarray.expr.expr import Expr
 
-__all__ = ["Term", "extents_of", "parse_subscripts", "resolve_ellipses"]
-
 #: Labels: letters or what the user listed; Ellipsis where it stood.
 Term: TypeAlias = tuple[Any, ...]
 

@@ -24,8 +24,6 @@ from distarray.ops.programs import row_cut
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, DTypeLike, HostArray
 
-__all__ = ["ASSOCIATIVE", "accumulate", "reduce", "reduce_in_order", "reduceat", "resolved_dtype"]
-
 #: The rows of associative functions that `reductions` has no function for.
 _REDUCE: dict[str, Op] = {
     name: declare(f"{name}.reduce", "reduce", monoid=name)
@@ -155,7 +153,8 @@ def _axis_cut(node: Expr, axis: int) -> Sharding | None:
 
 
 def reduceat(name: str, x: Array, indices: HostArray, axis: int, dtype: DTypeLike | None = None) -> Array:
-    """numpy's ``ufunc.reduceat``: ``x[indices[i]:indices[i + 1]]`` folded, or ``x[indices[i]]`` where that is empty.
+    """Return numpy's ``ufunc.reduceat``: ``x[indices[i]:indices[i + 1]]`` folded, or ``x[indices[i]]`` where that is
+    empty.
 
     Each tile of the axis folds what it has of each segment; parts of one segment are joined where the first one lies.
 
@@ -190,7 +189,7 @@ def reduceat(name: str, x: Array, indices: HostArray, axis: int, dtype: DTypeLik
 
 
 def _segments(name: str, rows: Expr, cut: Sharding | None, starts: HostArray, dtype: DType) -> Expr:
-    """Segments of axis 0, each folded to one row."""
+    """Return segments of axis 0, each folded to one row."""
     from distarray.ops.indexing import fold_rows, take
 
     n = rows.shape[0]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PlanCacheInfo(NamedTuple):
-    """Counters of the plan cache, as ``functools.lru_cache`` names them."""
+    """A PlanCacheInfo is the counters of the plan cache, as ``functools.lru_cache`` names them."""
 
     hits: int
     misses: int
@@ -43,7 +43,7 @@ def collected_later() -> Iterator[None]:
 
 
 class LRUCache(Generic[T]):
-    """Values by key, the least recently used dropped first. Safe for use from several threads."""
+    """An LRUCache is values by key, the least recently used dropped first. Safe for use from several threads."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[Hashable, T] = OrderedDict()

@@ -11,10 +11,10 @@ for the planner and for `lower.halo_tasks`, which makes the tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
@@ -34,6 +34,9 @@ DEEPEST = 64
 MOST_WORK = 1.5
 #: Members whose seconds are predicted: those of others are alike.
 MOST_MEMBERS = 8
+
+#: By stage the box that a member computes, and by node the box that it needs of it.
+Needs: TypeAlias = tuple[list[Box | None], dict[int, Box]]
 
 
 class HaloStage(NamedTuple):
@@ -69,7 +72,7 @@ def halo_stage(stage: Stage, readings: Sequence[Reading], graph: Graph) -> HaloS
     return HaloStage(stored, written, graph.base(written), lens, reads)
 
 
-def needed_boxes(stages: Sequence[HaloStage], wanted: Mapping[int, Box]) -> tuple[list[Box | None], dict[int, Box]]:
+def needed_boxes(stages: Sequence[HaloStage], wanted: Mapping[int, Box]) -> Needs:
     """Return what one member computes and needs of a chain.
 
     Parameters
@@ -239,18 +242,15 @@ def _seconds(
     if len({frozenset(tiles[i]) for i in made}) > 1:
         return None  # who has a tile of one has a tile of all
     outside = made & needed_outside(plan, graph, numbers)
+    members = range(0, planning.mesh.size, -(-planning.mesh.size // MOST_MEMBERS))
+    needs = needs_of_members(chain, tiles, outside, members, MOST_WORK)
+    if needs is None:
+        return None
     most = 0.0
-    for member in range(0, planning.mesh.size, -(-planning.mesh.size // MOST_MEMBERS)):
-        wanted = {i: tiles[i][member] for i in outside if member in tiles[i] and all(tiles[i][member])}
-        if not wanted:
-            continue
-        boxes, need = needed_boxes(chain, wanted)
-        computed = [0 if box is None else size(box) for box in boxes]
-        if sum(computed) > MOST_WORK * own_elements(chain, tiles, member):
-            return None
+    for member, (boxes, need) in needs.items():
         seconds = 0.0
-        for number, n in zip(numbers, computed, strict=True):
-            facts = planning.facts[number]
+        for number, box in zip(numbers, boxes, strict=True):
+            facts, n = planning.facts[number], 0 if box is None else size(box)
             seconds += float(rates.flop_seconds(facts.kernel, n * facts.flops, facts.itemsize))
         arriving = sum(
             [
@@ -265,7 +265,36 @@ def _seconds(
     return most
 
 
-def own_elements(chain: Sequence[HaloStage], tiles: Mapping[int, Mapping[int, Box]], member: int) -> int:
+def needs_of_members(
+    chain: Sequence[HaloStage],
+    tiles: Mapping[int, Mapping[int, Box]],
+    outside: Collection[int],
+    members: Iterable[int],
+    most_work: float,
+) -> dict[int, Needs] | None:
+    """Return what members that have tiles of nodes of a chain compute and need, as `needed_boxes`; None if one of them
+    would compute more than so many times its own elements.
+
+    Parameters
+    ----------
+    tiles
+        By node, and by member, its tile.
+    outside
+        Nodes that are kept, or read after the chain.
+    """
+    found = {}
+    for member in members:
+        wanted = {i: tiles[i][member] for i in outside if member in tiles[i] and all(tiles[i][member])}
+        if not wanted:
+            continue
+        boxes, need = needed_boxes(chain, wanted)
+        if sum([size(box) for box in boxes if box is not None]) > most_work * _own_elements(chain, tiles, member):
+            return None
+        found[member] = boxes, need
+    return found
+
+
+def _own_elements(chain: Sequence[HaloStage], tiles: Mapping[int, Mapping[int, Box]], member: int) -> int:
     """Return the elements that a member computes of its own tiles."""
     total = 0
     for link in chain:

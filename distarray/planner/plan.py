@@ -18,6 +18,8 @@ from distarray.expr.op import FAMILIES, Family, Kind
 
 #: What plans say of who made them that have all stages at one member (`planner.alone`).
 ALONE = "one member"
+#: Partial results that one combining task takes.
+FAN_IN = 8
 #: What a stage does with the regions that it reads, one row for each in `lower.lower.FAMILIES`: a family of operations
 #: whose stages have one operation, or a program of those that are fused.
 StageKind: TypeAlias = Kind | Literal["program"]

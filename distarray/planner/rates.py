@@ -25,7 +25,7 @@ RateTable: TypeAlias = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What moving and computing cost on the members of a team.
+    """Rates are what moving and computing cost on the members of a team.
 
     Rates of computing are those of one member when it runs one kernel, with all threads that the kernel uses, and are
     measured with float64. A table is interpolated over the logarithm of the operations of a kernel and constant beyond

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from distarray.sharding.sharding import Sharding
 
 
 class ClusterName(NamedTuple):
-    """A cluster as pickles name it, and the client that the array had."""
+    """A ClusterName is a cluster as pickles name it, and the client that the array had."""
 
     scheduler: str
     client: str
@@ -136,7 +136,7 @@ def _taken_out(future: Any, key: Any) -> Any:
 
 
 class ArrivedBlocks(Sequence[Any]):
-    """Blocks that are read from a cluster into this process, each when it is first asked for.
+    """ArrivedBlocks are blocks that are read from a cluster into this process, each when it is first asked for.
 
     Parameters
     ----------
@@ -160,11 +160,7 @@ class ArrivedBlocks(Sequence[Any]):
         """Return what has been read, and names of the rest."""
         return self._blocks
 
-    @overload
-    def __getitem__(self, number: int) -> Any: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[Any]: ...
-    def __getitem__(self, number: int | slice) -> Any:
+    def __getitem__(self, number: Any) -> Any:  # an integer, or a slice
         if isinstance(number, slice):
             return [self[i] for i in range(len(self))[number]]
         block = self._blocks[number]

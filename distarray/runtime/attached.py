@@ -104,7 +104,7 @@ async def gathered(
 
 @contextmanager
 def seceded() -> Iterator[None]:
-    """In a task of a worker: leave its thread to other tasks, one of which may be what is waited for."""
+    """Leave the thread, in a task of a worker, to other tasks, one of which may be what is waited for."""
     if getattr(thread_state(), "key", None) is None:
         yield
         return

@@ -176,7 +176,7 @@ def check_whole_kernels(drafts: Sequence[Draft], nodes: Sequence[Expr], limit: i
 
 
 def _nbytes(draft: Draft, nodes: Sequence[Expr]) -> list[tuple[int, int]]:
-    """For each tile the bytes of operands and results, and of these the results."""
+    """Return for each tile the bytes of operands and results, and of these the results."""
     node = nodes[draft.stage.nodes[0]]
     dtypes = node.dtype if isinstance(node.dtype, tuple) else (node.dtype,)
     found = []

@@ -9,11 +9,11 @@ bundle travels for the sake of a tile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 from dask.sizeof import sizeof
 
-from distarray.expr.expr import BlockName, Expr
+from distarray.expr.expr import Expr, named
 from distarray.lower.bundling import tile_key
 from distarray.lower.messages import Key
 from distarray.runtime.wire import pack, unpack
@@ -79,12 +79,12 @@ class BundledTile:
 
     @property
     def key(self) -> Key:
-        """The key of the task that takes the block out of its bundle."""
+        """Return the key of the task that takes the block out of its bundle."""
         return tile_key(self.bundle.key, self.number)
 
     @property
     def status(self) -> str:
-        """What is known of the bundle."""
+        """Return what is known of the bundle."""
         status: str = self.bundle.status
         return status
 
@@ -93,8 +93,8 @@ class BundledTile:
 
 
 class BundledBlocks(Sequence[Any]):
-    """The blocks of an array of which members have several tiles each: what stands for a block is made when it is asked
-    for.
+    """BundledBlocks are the blocks of an array of which members have several tiles each: what stands for a block is
+    made when it is asked for.
 
     Parameters
     ----------
@@ -117,11 +117,7 @@ class BundledBlocks(Sequence[Any]):
     def __len__(self) -> int:
         return len(self._dealt.places)
 
-    @overload
-    def __getitem__(self, number: int) -> Any: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[Any]: ...
-    def __getitem__(self, number: int | slice) -> Any:
+    def __getitem__(self, number: Any) -> Any:  # an integer, or a slice
         if isinstance(number, slice):
             return [self[n] for n in range(len(self))[number]]
         member, n = self._dealt.places[number]
@@ -130,17 +126,16 @@ class BundledBlocks(Sequence[Any]):
 
     @property
     def held(self) -> list[Any]:
-        """The Futures of bundles, and what stands for blocks that are in none."""
+        """Return the Futures of bundles, and what stands for blocks that are in none."""
         return [one for held in self._at.values() for one in (held if type(held) is tuple else (held,))]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, ([BlockName(block.key) if hasattr(block, "key") else block for block in self],)
+        return list, (named(self),)
 
 
 def holdings(node: Expr) -> Iterator[tuple[int, int, Any]]:
     """Yield, for each block or bundle of an evaluated node, its member, its bytes and what stands for it."""
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     tiles, sizes = dealt(memo.sharding), n_elements(memo.sharding, node.shape)
     blocks = memo.handles
     for member, numbers in tiles.tiles.items():

@@ -102,7 +102,7 @@ def measured_links(env: Environment) -> dict[str, float]:
 
 
 class _Bench:
-    """Runs tasks on members and takes the time."""
+    """A _Bench runs tasks on members and takes the time."""
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -199,7 +199,7 @@ class _Bench:
         return rates | {"bandwidth_own": own_part(crowding, len(self.members))}
 
     def _link(self, first: int, last: int) -> dict[str, float]:
-        """Latency and bandwidth from one worker to another."""
+        """Return latency and bandwidth from one worker to another."""
         path = [first, last] * (HOPS // 2) + [first]
         return _line({nbytes: self._extra(nbytes, [path]) for nbytes in BLOCKS})
 
@@ -253,7 +253,7 @@ class _Bench:
         return self._at_most_turns(seconds(self.members) / seconds(range(1)))
 
     def _at_most_turns(self, times_as_long: float) -> float:
-        """Members take turns at the worst, and never gain: what looks so was disturbed."""
+        """Let members take turns at the worst, and never gain: what looks so was disturbed."""
         return min(max(times_as_long, 1.0), float(len(self.members)))
 
 
@@ -266,7 +266,7 @@ def _measurements(measure: Callable[[], T]) -> list[T]:
 
 
 def _line(seconds: Mapping[int, float]) -> dict[str, float]:
-    """Latency and bandwidth from seconds by bytes: the smallest block, and what the largest takes beyond it."""
+    """Return latency and bandwidth from seconds by bytes: the smallest block, and what the largest takes beyond it."""
     small, large = min(seconds), max(seconds)
     more = max(seconds[large] - seconds[small], (large - small) / FASTEST)
     return {"latency": seconds[small], "bandwidth": (large - small) / more}
@@ -279,7 +279,7 @@ def _kind_of_link(a: WorkerFacts, b: WorkerFacts) -> str:
 
 
 class _Returned:
-    """What an earlier call of a run returned."""
+    """A _Returned is what an earlier call of a run returned."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -332,14 +332,14 @@ def _seconds_of_copy(nbytes: int, device: str, member: int) -> float:
 
 
 def _settled(backend: Any) -> Callable[[Any], Any]:
-    """Waits until a block is computed: devices compute while Python goes on."""
+    """Wait until a block is computed: devices compute while Python goes on."""
     if backend.name == "numpy":
         return lambda block: block
     return lambda block: backend.to_host(block[(slice(1),) * block.ndim])
 
 
 def _kernel_rates(kind: str, device: str, member: int) -> list[tuple[int, int, float]]:
-    """Sizes, operations of a kernel, and operations per second, best of some runs."""
+    """Return sizes, operations of a kernel, and operations per second, best of some runs."""
     kernel, sizes = _KERNELS[kind]
     backend = backend_for(device, member)
     settle = _settled(backend)
@@ -378,7 +378,7 @@ def _gemm(backend: Any, n: int) -> tuple[int, Callable[[], Any]]:
 
 
 def _generic(backend: Any, n: int) -> tuple[int, Callable[[], Any]]:
-    """Joined and aggregated by other functions than multiplication and sum."""
+    """Run what is joined and aggregated by other functions than multiplication and sum."""
     xp = backend.xp
     a, b = backend.copy(backend.zeros((n, n, 1), "f8")), backend.copy(backend.zeros((1, n, n), "f8"))
     return 2 * n**3, lambda: xp.max(xp.abs(xp.subtract(a, b)), axis=1)

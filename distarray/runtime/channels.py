@@ -31,7 +31,7 @@ async def _drained(comm: Any) -> None:
 
 
 class _Waiting(NamedTuple):
-    """A message on its way to a channel."""
+    """A _Waiting is a message on its way to a channel."""
 
     attempt: Attempt
     message: dict[str, Any]
@@ -39,7 +39,7 @@ class _Waiting(NamedTuple):
 
 
 class _Channel:
-    """A connection to another worker, with what is to be written to it."""
+    """A _Channel is a connection to another worker, with what is to be written to it."""
 
     def __init__(self, address: str) -> None:
         self.address = address

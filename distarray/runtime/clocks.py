@@ -123,7 +123,8 @@ def _run(name: str, stage: int, member: int, is_first: bool, function: Callable[
 
 
 def _arrivals() -> list[tuple[float, float]]:
-    """When the data came that the task of this thread waited for, by the clock of its worker; nothing in process.
+    """Return when the data came that the task of this thread waited for, by the clock of its worker; nothing in
+    process.
 
     The worker tells one of the tasks that wait for them; a step of a member program is told what its thread waited for.
     """

@@ -115,7 +115,7 @@ def _lost(future: Future) -> BlocksLostError:
 
 
 class ClusterExecutor:
-    """Runs tasks on the workers that serve a team.
+    """A ClusterExecutor runs tasks on the workers that serve a team.
 
     Parameters
     ----------
@@ -225,11 +225,13 @@ class ClusterExecutor:
         return found if len(rank) < len(self.homes) else {}
 
     def _rank_of(self) -> dict[str, int]:
-        """By the address of a worker the first member that it serves."""
+        """Return by the address of a worker the first member that it serves."""
         return {self.placement.address(home): n for n, home in reversed(list(enumerate(self.homes)))}
 
     def _number_of(self) -> dict[str, int]:
-        """By the address of a worker the first member that it serves; then those outside the team that get copies."""
+        """Return by the address of a worker the first member that it serves; then those outside the team that get
+        copies.
+        """
         found = self._rank_of()
         for address in list(found):
             spare = self.placement.spare(address)
@@ -306,7 +308,7 @@ class ClusterExecutor:
         return list(found.values())
 
     def check_device(self, device: str) -> None:
-        """Whether each member can make blocks on a device: asked of the workers. Raises what one of them raises."""
+        """Check that each member can make blocks on a device: asked of the workers. Raises what one of them raises."""
         if device.startswith("cuda"):
             self.client.register_plugin(DeviceRanks())
         addresses = sorted({self.placement.address(home) for home in self.homes} & {*self.placement.workers})

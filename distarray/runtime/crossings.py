@@ -7,9 +7,9 @@ step runs. `foreseen` says where crossings will lie, for those who plan without 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from distarray.runtime.small import is_small
 from distarray.sharding.dealing import dealt, n_elements
 from distarray.sharding.sharding import Sharding
 
+#: Asked for nodes that are pending besides targets, as for `evaluate`.
+Pending: TypeAlias = Callable[[], Iterable[Expr] | None]
+
 
 def heal(steps: Sequence[Sequence[Expr]]) -> None:
     """Let crossings and what they read go where they can be had, where clients are gone."""
@@ -42,6 +45,16 @@ def sources_of(step: Iterable[Expr]) -> list[Expr]:
     """Return what crossings read and what is still to be computed for them; each once."""
     found = {id(source): source for node in step for source in node.nodes() if source.memo is None}
     return list(found.values())
+
+
+def beside(targets: Sequence[Expr], others: Pending) -> Pending:
+    """Return what is pending besides what the crossings of targets read: the targets too, which need it."""
+
+    def pending() -> list[Expr] | None:
+        found = others()
+        return None if found is None else [*found, *targets]
+
+    return pending
 
 
 def check(targets: Sequence[Expr]) -> None:
@@ -119,11 +132,10 @@ def foreseen(targets: Iterable[Expr], *, is_checked: bool = False) -> Foreseen:
 
 
 def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) -> None:
-    """See how pending nodes will lie."""
+    """Note how pending nodes will lie."""
     for node in sources:
         if id(node) in known.stand_ins and id(node) not in known.lying:
-            memo = known.stand_ins[id(node)].memo
-            assert memo is not None
+            memo = known.stand_ins[id(node)].stored
             known.lying[id(node)] = memo
     for env, group in _by_env([n for n in sources if id(n) not in known.lying]).items():
         known.before |= {id(n): Counter(known.coming) for n in group}
@@ -144,7 +156,7 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
 
 
 def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = True) -> None:
-    """See data come to members, and if they are sent from this process copies of them to others."""
+    """Note that data come to members, and if they are sent from this process copies of them to others."""
     assert node.env.team is not None
     members, standing = node.env.team.members, standing_of(node.env)
     for number, ((rank, _), n) in enumerate(zip(dealt(cut).places, n_elements(cut, node.shape), strict=True)):
@@ -156,7 +168,7 @@ def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = T
 
 
 def _see_results(lowered: Lowered, graph: Graph, env: Environment, known: Foreseen) -> None:
-    """See the results of a plan come to members."""
+    """Note that the results of a plan come to members."""
     assert env.team is not None
     for key, nbytes in kept_nbytes(lowered.outputs, graph).items():
         if key in lowered.members:  # else it is there already
@@ -164,7 +176,7 @@ def _see_results(lowered: Lowered, graph: Graph, env: Environment, known: Forese
 
 
 def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is_checked: bool) -> None:
-    """See how a crossing will lie."""
+    """Note how a crossing will lie."""
     env = node.env
     known.before[id(node)] = Counter(known.coming)
     known.stand_ins[id(node)] = there = Expr(SOURCE, (), node.shape, node.dtype, env, pin=node.pin)

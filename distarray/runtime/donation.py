@@ -38,8 +38,7 @@ def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[],
     free = {id(n) for n in unneeded}
     if free:
         for node in unneeded:
-            assert node.memo is not None
-            node.memo.is_given_up = True
+            node.stored.is_given_up = True
         # Asked after that: what is not live now cannot be read by an operation that begins later.
         found = others()
         if found is None:
@@ -122,7 +121,7 @@ def _is_safe(node: Expr) -> bool:
         and not node.op.may_raise
         # what is made from more than the index, as a file's elements are, may not be there
         and (not node.op.family.is_created or node.op.repeatable)
-        and (node.errstate is None or "raise" not in node.errstate)
+        and not node.is_to_raise
         and not (node.op.name in ("pow", "power") and node.dtype.kind in "iu")
     )
 

@@ -132,11 +132,7 @@ def settle(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None] 
     crossings.heal(steps)
     crossings.check(targets)
 
-    def beside() -> list[Expr] | None:
-        # What comes after needs what it reads.
-        found = others()
-        return None if found is None else [*found, *targets]
-
+    beside = crossings.beside(targets, others)
     for step in steps:
         evaluate(crossings.sources_of(step), beside)
         for node in step:
@@ -211,5 +207,5 @@ def _first_apart(order: Sequence[Expr], wanted: Collection[int]) -> list[Expr]:
 def _may_fail(node: Expr) -> bool:
     """Return whether somebody else's code makes a node, or numpy is to raise of its elements."""
     if node.memo is None:
-        return node.op.may_raise or (node.errstate is not None and "raise" in node.errstate)
+        return node.op.may_raise or node.is_to_raise
     return promised_of(node) is not None

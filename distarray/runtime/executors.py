@@ -30,7 +30,7 @@ REFERENCES = frozenset({Alias, TaskRef})
 
 
 class ThreadExecutor:
-    """Runs programs on the threads of this process; blocks are the arrays themselves.
+    """A ThreadExecutor runs programs on the threads of this process; blocks are the arrays themselves.
 
     Parameters
     ----------

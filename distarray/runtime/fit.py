@@ -189,7 +189,7 @@ class _Trials:
         self._known: dict[tuple[Stage, ...], tuple[Liveness, int]] = {}
 
     def within(self, member: int) -> _Trials:
-        """Trials under another limit, with as many tasks; what is known already is not lowered again."""
+        """Return trials under another limit, with as many tasks; what is known already is not lowered again."""
         other = copy(self)
         other.limits = replace(self.limits, member=member)
         other.n_left = self.n_tasks

@@ -152,11 +152,10 @@ def put(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> None:
 
 
 def _put_one(node: Expr, cut: Sharding) -> None:
-    memo, env = node.memo, node.env
-    assert memo is not None
+    memo, env = node.stored, node.env
     assert memo.on_client, "an array that is cut already is not cut again"
     array = memo.blocks[0]
-    blocks = [_in_layout(array[(*cut.tile_slices(node.shape, t), ...)], cut.layout) for t in cut.tiles()]
+    blocks = [_in_layout(cut.tile_of(array, t), cut.layout) for t in cut.tiles()]
     members = [cut.member(t) for t in cut.tiles()]
     if env.is_cluster:
         run = new_run()

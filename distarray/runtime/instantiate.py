@@ -69,7 +69,7 @@ class Instance:
 
     @cached_property
     def parameters(self) -> Parameters:
-        """What varies, as it travels."""
+        """Return what varies, as it travels."""
         return parameters_of(self.template.specs, self.graph.nodes, shipped if self.env.is_cluster else tuple)
 
     def named(self, key: Key) -> Key:
@@ -90,13 +90,13 @@ class Instance:
 
     @cached_property
     def promised(self) -> dict[int, PromisedBlocks]:
-        """By number of a node its blocks, if some of them are still to be made by tasks of others."""
+        """Return by number of a node its blocks, if some of them are still to be made by tasks of others."""
         found = [(i, promised_of(node)) for i, node in enumerate(self.graph.nodes)]
         return {i: blocks for i, blocks in found if blocks is not None}
 
     @cached_property
     def bundled(self) -> Bundled:
-        """Of which nodes members have bundles."""
+        """Return of which nodes members have bundles."""
         found = [(i, blocks) for i, blocks in enumerate(self._blocks) if isinstance(blocks, BundledBlocks)]
         return frozenset([(i, member) for i, blocks in found for member in blocks.bundled])
 
@@ -131,7 +131,9 @@ class Instance:
 
     @property
     def n_taken(self) -> int:
-        """How many tiles would have to be taken out of bundles, each by a task, if it did not run as programs."""
+        """Return how many tiles would have to be taken out of bundles, each by a task, if it did not run as
+        programs.
+        """
         if not self.bundled:
             return 0
         given = self.given_to(Programs(self.template.programs, None, {}))
@@ -139,7 +141,7 @@ class Instance:
 
     @cached_property
     def read(self) -> set[Key]:
-        """The keys of blocks and bundles from before that it reads as member programs."""
+        """Return the keys of blocks and bundles from before that it reads as member programs."""
         arguments = self.arguments(self.given_to(Programs(self.template.programs, None, {})))
         return {arg.key for args in arguments.values() for arg in args if type(arg) is TaskRef}
 
@@ -178,7 +180,7 @@ class Instance:
 
     @cached_property
     def outputs(self) -> dict[int, tuple[Sharding, list[Any]]]:
-        """By number of the node: its sharding and, per tile, a key or a block."""
+        """Return by number of the node its sharding and, per tile, a key or a block."""
         return {i: (sharding, list(map(self._result, refs))) for i, (sharding, refs) in self._fixed.outputs.items()}
 
     @property
@@ -193,7 +195,7 @@ class Instance:
 
     @cached_property
     def lowered(self) -> Lowered:
-        """The tasks, each with all that it needs."""
+        """Return the tasks, each with all that it needs."""
         fixed, fill = self._fixed, Filler(self.parameters)
         names = {key: self.named(key) for key in self.template.recipes}
 
@@ -239,11 +241,9 @@ def instance_of(
     return Instance(lower.lower(plan, graph, env, _site(env), inplace, held), graph, env, run)
 
 
-def make_tasks(
-    plan: Plan, graph: Graph, env: Environment, run: str, inplace: Mapping[int, int] = MappingProxyType({})
-) -> Lowered:
+def make_tasks(plan: Plan, graph: Graph, env: Environment, run: str) -> Lowered:
     """Return the tasks of one run of a plan: see `instance_of`."""
-    return instance_of(plan, graph, env, run, inplace).lowered
+    return instance_of(plan, graph, env, run).lowered
 
 
 def make_tasks_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:

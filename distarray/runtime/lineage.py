@@ -249,7 +249,7 @@ class Lineage:
         return {key: futures[name] for key, name in names.items()}, {key: places[name] for key, name in names.items()}
 
     def placement_changed(self) -> None:
-        """Called in the event loop when a worker was lost or joined: make missing copies again."""
+        """Make missing copies again: called in the event loop when a worker was lost or joined."""
         if self._mending:
             self._mend_again = True
         elif any(record.held and record.held[1] for record in list(self._by_key.values())):

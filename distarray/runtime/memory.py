@@ -87,13 +87,13 @@ def room_nbytes(env: Environment) -> int:
     """
     if is_limit_set(env):
         return memory_limit(env) * env.size
-    if env.team is not None and env.team.client is not None:
+    if env.is_cluster:
         return (_worker_facts(env).limit or _UNKNOWN) * env.size
     return _process_memory()
 
 
 class _Workers(NamedTuple):
-    """The workers of a team.
+    """_Workers are the workers of a team.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class _Workers(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What blocks may have of the memory of a worker, by what dask does when it fills up.
+    """A Room is what blocks may have of the memory of a worker, by what dask does when it fills up.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def process_nbytes(dask_worker: Any) -> int:
 
 def room_of(env: Environment) -> Room | None:
     """Return the room for blocks at each worker of a team; None where there is no limit that anybody would act on."""
-    if env.team is None or env.team.client is None:
+    if not env.is_cluster:
         return None
     workers = _worker_facts(env)
     if workers.limit is None:
@@ -160,7 +160,7 @@ def _worker_facts(env: Environment) -> _Workers:
 
 def n_tasks_at_once(env: Environment) -> int:
     """Return the tasks that a member of a team runs at a time; in this process members share the threads."""
-    return _worker_facts(env).n_threads if env.team is not None and env.team.client is not None else 1
+    return _worker_facts(env).n_threads if env.is_cluster else 1
 
 
 def n_threads_of(env: Environment) -> int:
@@ -197,7 +197,7 @@ def memory_limit(env: Environment) -> int:
     option = limit_option(env)
     if option is not None:
         return int(config.get(option))
-    if env.team is not None and env.team.client is not None:
+    if env.is_cluster:
         return (_worker_facts(env).limit or _UNKNOWN) // 2
     if n_gpus := n_devices(env.device):
         return device_nbytes(env.device) // 2 // -(-env.size // n_gpus)

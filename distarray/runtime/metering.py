@@ -92,7 +92,7 @@ def _stages_of_task(task: Any, read: Key) -> list[int]:
 
 
 class _Log(deque[Any]):
-    """A worker's log of transfers, which also tells a meter of each."""
+    """A _Log is a worker's log of transfers, which also tells a meter of each."""
 
     def __init__(self, log: deque[Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
         super().__init__(log, log.maxlen)
@@ -104,7 +104,7 @@ class _Log(deque[Any]):
 
 
 class _WorkerMeter:
-    """Counts on one worker of a cluster: a plugin, told of every change of state."""
+    """A _WorkerMeter counts on one worker of a cluster: a plugin, told of every change of state."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
@@ -155,7 +155,7 @@ class _WorkerMeter:
         self.count.most = max(self.count.most, state.nbytes + state.transfer_incoming_bytes + self._beside)
 
     def teardown(self, worker: Any) -> None:
-        """Called where the worker ends before the measurement."""
+        """Do nothing: called where the worker ends before the measurement."""
 
     def _arrived(self, entry: Mapping[str, Any]) -> None:
         for key, nbytes in entry["keys"].items():
@@ -185,7 +185,7 @@ def stop(name: str, dask_worker: Any) -> Count:
 
 
 class Meter:
-    """Counts what the tasks of this process read and return, by rank of the member.
+    """A Meter counts what the tasks of this process read and return, by rank of the member.
 
     Bytes of an array count as long as its memory lives, whoever holds it: views of one memory count once.
     """
@@ -239,7 +239,7 @@ class Meter:
 
 
 class _MeteredRun:
-    """Counts for one meter what the steps of one run read and return."""
+    """A _MeteredRun counts for one meter what the steps of one run read and return."""
 
     def __init__(self, meter: Meter, program: ProcessProgram, keys: Sequence[Key]) -> None:
         self._meter = meter

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count, pairwise, product
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -21,6 +21,7 @@ from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.backends import Backend
 from distarray.kernels.devices import backend_for, parse_device
 from distarray.kernels.loans import is_lent
+from distarray.kernels.namespaces import Block
 from distarray.lower.messages import Transfer
 from distarray.runtime import counters, passage
 from distarray.runtime.members import executor_for
@@ -28,8 +29,6 @@ from distarray.runtime.reading import read_blocks
 from distarray.runtime.rehome import same_cut
 from distarray.sharding.sharding import Sharding
 from distarray.types import Shape
-
-Block: TypeAlias = Any  # of any backend
 
 _runs = count()
 _process = uuid4().hex[:8]
@@ -75,8 +74,7 @@ def moved(node: Expr, env: Environment, pin: Sharding | None) -> Stored:
     MemoryBudgetError
         If workers cannot hold what it takes.
     """
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     if memo.on_client:
         # Small, or not placed yet: its first use brings it to where it is to be.
         return _stored(node, Sharding.whole(env.mesh, node.ndim), _lent(node), on_client=True)
@@ -92,10 +90,9 @@ def moved(node: Expr, env: Environment, pin: Sharding | None) -> Stored:
 
 def _stored(node: Expr, sharding: Sharding, blocks: Sequence[Block], *, on_client: bool) -> Stored:
     """Return the memo of what was made of a node: its own blocks may be among them, or what they are views of."""
-    assert node.memo is not None
     stored = Stored(sharding, blocks, on_client, exported=False)
-    if not node.env.is_cluster or node.memo.on_client:
-        theirs = {id(block) for block in node.memo.blocks}
+    if not node.env.is_cluster or node.stored.on_client:
+        theirs = {id(block) for block in node.stored.blocks}
         stored.share(k for k, block in enumerate(blocks) if id(block) in theirs)
     return stored
 
@@ -139,7 +136,7 @@ def _blocks(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: Ta
     """Return the blocks of the new cut: arrays in this process, Futures on a cluster."""
     if not env.is_cluster:
         return list(_made_here(node, tiles, target))
-    if node.env.is_cluster and _client(node.env) is _client(env):
+    if node.env.is_cluster and node.env.client is env.client:
         assert all(piece.is_whole for tile in tiles for piece in tile.pieces), "a change of device leaves the cut"
         return _changed(node, env, tiles, target)
     # Blocks in this process are NumPy's, whatever their device is to be: their member brings them to it.
@@ -149,10 +146,6 @@ def _blocks(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: Ta
         key = (f"dx-move-{run}", 0, number)
         futures.append(executor.put({key: block}, {key: tile.member}, env.device)[key])
     return futures
-
-
-def _client(env: Environment) -> Any:
-    return None if env.team is None else env.team.client
 
 
 def _made_here(node: Expr, tiles: Sequence[MovedTile], target: Target) -> Iterator[Block]:
@@ -179,8 +172,7 @@ def _lent(node: Expr) -> list[Block]:
 
     Where somebody may write to a block already, and where it cannot be known, it is copied.
     """
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     if memo.exported or any(type(b) is not np.ndarray or is_lent(b, to_write=True) for b in memo.blocks):
         backend = backend_for(node.env.device if not memo.on_client else "cpu", 0)
         return [backend.copy(block) for block in memo.blocks]
@@ -221,9 +213,8 @@ def _carried(block: Block, target: Target, backend: Backend, member: int) -> Blo
 
 
 def _changed(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: Target) -> list[Any]:
-    """On a team of a cluster: each member brings its blocks to another device."""
-    memo = node.memo
-    assert memo is not None
+    """Return blocks that each member of a team of a cluster brings to another device."""
+    memo = node.stored
     run = f"{_process}-{next(_runs)}"
     tasks: dict[Any, Task] = {}
     for number, tile in enumerate(tiles):
@@ -244,7 +235,7 @@ def _count(node: Expr, env: Environment, old: Sharding, tiles: Sequence[MovedTil
     """Note what travels: between members as messages, between a cluster and this process as bytes fetched."""
     if not counters.active:
         return
-    if node.env.is_cluster and not (env.is_cluster and _client(node.env) is _client(env)):
+    if node.env.is_cluster and not (env.is_cluster and node.env.client is env.client):
         for c in counters.active:
             c.fetched_bytes += node.nbytes
     found = _transfers(node, env, old, tiles)
@@ -260,7 +251,7 @@ def transfers(node: Expr, env: Environment, old: Sharding, new: Sharding) -> lis
 
 
 def _transfers(node: Expr, env: Environment, old: Sharding, tiles: Sequence[MovedTile]) -> list[Transfer]:
-    if _client(node.env) is not _client(env):
+    if node.env.client is not env.client:
         return []
     ranks = [old.member(index) for index in old.tiles()]
     found = []

@@ -24,8 +24,7 @@ def count_fetched(nbytes: int) -> None:
 
 def fetch(node: Expr) -> np.ndarray[Any, Any]:
     """Return an evaluated node as one host array that the caller owns."""
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     count_fetched(node.nbytes)
     if memo.on_client:
         return np.array(memo.blocks[0], copy=True)
@@ -39,7 +38,7 @@ def fetch(node: Expr) -> np.ndarray[Any, Any]:
         return np.array(found[0], copy=True)
     out = np.empty(node.shape, node.dtype)
     for t, block in zip(tiles, found, strict=True):
-        out[memo.sharding.tile_slices(node.shape, t)] = block
+        memo.sharding.tile_of(out, t)[...] = block
     return out
 
 
@@ -47,8 +46,7 @@ def fetch_into(node: Expr, out: np.ndarray[Any, Any]) -> None:
     """Write an evaluated node into a host array of its shape, one block after the other; blocks of this process that
     share memory with it are copied first.
     """
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     here = [b for b in memo.blocks if isinstance(b, np.ndarray)]
     if memo.on_client or any(np.may_share_memory(b, out) for b in here):
         np.copyto(out, fetch(node) if len(here) > 1 else here[0], casting="unsafe")  # of one, numpy sees the overlap
@@ -56,14 +54,12 @@ def fetch_into(node: Expr, out: np.ndarray[Any, Any]) -> None:
     count_fetched(node.nbytes)
     for i, t in enumerate(memo.sharding.tiles()):
         (block,) = fetch_blocks(node, (i,))
-        place: Any = (*memo.sharding.tile_slices(node.shape, t), ...)  # a view also of an array without axes
-        np.copyto(out[place], block, casting="unsafe")
+        np.copyto(memo.sharding.tile_of(out, t), block, casting="unsafe")
 
 
 def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any]]:
     """Return some blocks of an evaluated node as host arrays; what is lost and can be had again is made again."""
-    memo, wanted = node.memo, list(numbers)
-    assert memo is not None
+    memo, wanted = node.stored, list(numbers)
     try:
         return read_blocks(node, wanted)
     except BlocksLostError:
@@ -72,8 +68,7 @@ def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any
             raise
     evaluate((node,))
     whole, tiles = fetch(node), list(memo.sharding.tiles())
-    places: list[Any] = [(*memo.sharding.tile_slices(node.shape, tiles[i]), ...) for i in wanted]
-    return [whole[place] for place in places]  # arrays, also of one without axes
+    return [memo.sharding.tile_of(whole, tiles[i]) for i in wanted]
 
 
 def _futures_by_environment(nodes: Iterable[Expr]) -> dict[Environment, list[Any]]:
@@ -123,8 +118,7 @@ def state_of(node: Expr) -> str:
     """Return what is known of the blocks of an evaluated node: ``"finished"``, ``"pending"`` or ``"failed"``; asks
     nobody.
     """
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     if memo.on_client or not node.env.is_cluster:
         return "finished"
     handles = getattr(memo.blocks, "held", memo.handles)

@@ -54,11 +54,7 @@ class Passage(NamedTuple):
 
 def is_planned(source: Environment, target: Environment) -> bool:
     """Return whether the members of two environments can send each other blocks, and have them on one device."""
-    if not (source.is_cluster and target.is_cluster) or source.device != target.device:
-        return False
-    assert source.team is not None
-    assert target.team is not None
-    return source.team.client is target.team.client
+    return source.is_cluster and source.client is target.client and source.device == target.device
 
 
 def passage(node: Expr, memo: Stored, env: Environment, sharding: Sharding) -> Passage:

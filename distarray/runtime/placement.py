@@ -51,7 +51,7 @@ _ASK_SECONDS = 2
 
 
 class _Miss(NamedTuple):
-    """A worker that was lost: until when it is expected back, and its address."""
+    """A _Miss is a worker that was lost: until when it is expected back, and its address."""
 
     until: float
     address: str

@@ -50,7 +50,7 @@ class Prepared(NamedTuple):
 
     @property
     def hosts(self) -> list[Expr]:
-        """The host arrays that are to be sent."""
+        """Return the host arrays that are to be sent."""
         return [n for n in self.order if id(n) in self.cuts]
 
     def sent(self) -> Prepared:
@@ -134,7 +134,7 @@ class Rehearsed(NamedTuple):
 
     @property
     def lowered(self) -> Lowered:
-        """The tasks."""
+        """Return the tasks."""
         return self.instance.lowered
 
 

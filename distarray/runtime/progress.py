@@ -106,7 +106,7 @@ class Look(NamedTuple):
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the steps are done, if they go on as they went; None before any is."""
+        """Return the seconds until the steps are done, if they go on as they went; None before any is."""
         return self.seconds * (self.n_steps - self.n_done) / self.n_done if self.n_done else None
 
 

@@ -11,12 +11,12 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dask._task_spec import DataNode, execute_graph
 from dask.sizeof import sizeof
 
-from distarray.expr.expr import BlockName, Environment, Expr, postorder
+from distarray.expr.expr import Environment, Expr, named, postorder
 from distarray.runtime.members import executor_for
 from distarray.runtime.shipping import shipped
 from distarray.runtime.wire import EMBED_NBYTES
@@ -34,7 +34,7 @@ class Promise(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Tasks that make blocks, by key, in any order; and the members of those that are bound to one."""
+    """Sources are tasks that make blocks, by key, in any order; and the members of those that are bound to one."""
 
     tasks: Mapping[Key, Task]
     members: Mapping[Key, int]
@@ -47,7 +47,7 @@ _has_been = False
 
 
 class PromisedBlocks(Sequence[Any]):
-    """The blocks of an array, some of them still to be made; looking at one of these makes all.
+    """PromisedBlocks are the blocks of an array, some of them still to be made; looking at one of these makes all.
 
     Parameters
     ----------
@@ -76,11 +76,7 @@ class PromisedBlocks(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.handles)
 
-    @overload
-    def __getitem__(self, number: int) -> Any: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[Any]: ...
-    def __getitem__(self, number: int | slice) -> Any:
+    def __getitem__(self, number: Any) -> Any:  # an integer, or a slice
         if self.make is not None:
             self.make_all()
         return self.handles[number]
@@ -130,7 +126,7 @@ class PromisedBlocks(Sequence[Any]):
                 _here.discard(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, ([BlockName(block.key) if hasattr(block, "key") else block for block in self],)
+        return list, (named(self),)
 
 
 def _tasks_of_each(tasks: Mapping[Key, Any], wanted: Mapping[Key, int]) -> dict[int, dict[Key, Any]]:

@@ -39,8 +39,7 @@ def read_blocks(node: Expr, numbers: Sequence[int]) -> list[np.ndarray[Any, Any]
     BlocksLostError
         If a block is lost with the workers that held it.
     """
-    memo = node.memo
-    assert memo is not None
+    memo = node.stored
     blocks = [memo.blocks[i] for i in numbers]
     if node.env.is_cluster and not memo.on_client:
         remote = [i for i, b in enumerate(blocks) if not isinstance(b, np.ndarray)]

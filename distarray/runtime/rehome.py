@@ -40,7 +40,7 @@ def keep_host(node: Expr, array: Any) -> None:
 
 def is_gone(env: Environment) -> bool:
     """Return whether the members of an environment were workers of a client that has lost them all."""
-    return env.team is not None and env.team.client is not None and not is_open(env.team.client)
+    return env.is_cluster and not is_open(env.client)
 
 
 def revive(node: Expr) -> bool:
@@ -58,7 +58,7 @@ def revive(node: Expr) -> bool:
 
 def _is_lost(node: Expr) -> bool:
     memo = node.memo
-    if memo is None or memo.on_client or not len(memo.blocks) or node.env.team is None or node.env.team.client is None:
+    if memo is None or memo.on_client or not len(memo.blocks) or not node.env.is_cluster:
         return False
     # A restart cancels all Futures: one tells. Blocks that are not made yet, or not read yet, stay so.
     return is_gone(node.env) or getattr(memo.handles[0], "status", "") == "cancelled"

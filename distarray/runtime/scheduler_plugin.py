@@ -75,7 +75,8 @@ async def join(client: str, *, dask_scheduler: Any) -> dict[str, Any]:
 
 
 class ReduceVisits(ReduceReplicas):  # type: ignore[misc]  # distributed has no type information
-    """Dask's policy, which drops replicas above one, and of blocks of ours keeps the one that is at home.
+    """ReduceVisits is Dask's policy, which drops replicas above one, and of blocks of ours keeps the one that is at
+    home.
 
     Dask's own keeps any, so that blocks wander, and later plans move more than they think.
 
@@ -252,7 +253,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         }
 
     def _missed(self) -> list[str]:
-        """Lost homes whose worker may come back."""
+        """Return lost homes whose worker may come back."""
         return [home for home in self.lost if home in self.crashed]
 
     def _known(self) -> tuple[dict[str, Any], dict[str, tuple[Any, str | None]]]:
@@ -353,7 +354,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         self._announce()
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """The scheduler's events, of which the plugin wants those that tell how workers are, and why they went."""
+        """Hear the scheduler's events, of which the plugin wants those that tell how workers are, and why they went."""
         if topic == RUNS:
             self.runs.told(msg["run"], msg["attempt"], msg["exception"])
         action = msg.get("action") if type(msg) is dict else None
@@ -402,7 +403,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         self._came(worker)
 
     def _came(self, worker: str) -> None:
-        """A worker joined, or serves again."""
+        """Note that a worker joined, or serves again."""
         name = self.names[worker]
         self.lost.pop(worker, None)  # the address came back
         self.serves.pop(worker, None)
@@ -544,7 +545,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         return is_apart
 
     def adopt(self, pairs: Sequence[tuple[Key, Key]]) -> None:
-        """`keep_apart` for blocks that were born with a copy, as far as both are here still."""
+        """Do as `keep_apart` for blocks that were born with a copy, as far as both are here still."""
         tasks = self.scheduler.tasks
         for key, copy_key in pairs:
             if key in tasks and copy_key in tasks:

@@ -31,7 +31,7 @@ class Homes(Protocol):
 
 
 class _ScheduledRun:
-    """What is known of a run.
+    """A _ScheduledRun is what is known of a run.
 
     Parameters
     ----------

@@ -136,7 +136,9 @@ def _raisable(error: Any) -> BaseException:
 
 
 class _LocalRun:
-    """What a worker knows of a run: its attempt, the programs that run here, and messages for those to come."""
+    """A _LocalRun is what a worker knows of a run: its attempt, the programs that run here, and messages for those to
+    come.
+    """
 
     def __init__(self) -> None:
         self.attempt = 0

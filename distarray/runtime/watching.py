@@ -25,7 +25,7 @@ class StepObserver(Protocol):
 
 
 class Watch:
-    """Tells Dask's callbacks how a run of tasks goes on.
+    """A Watch tells Dask's callbacks how a run of tasks goes on.
 
     Parameters
     ----------

@@ -44,7 +44,8 @@ _ACTIVE = frozenset({"constrained", "executing", "long-running", "ready", "waiti
 
 
 class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no type information
-    """Answers the scheduler's messages that the lineage of blocks is cut, that a worker is lost, and that we leave.
+    """A LineagePlugin answers the scheduler's messages that the lineage of blocks is cut, that a worker is lost, and
+    that we leave.
 
     Parameters
     ----------

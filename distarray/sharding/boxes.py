@@ -13,22 +13,6 @@ from itertools import product
 from math import gcd, prod
 from typing import TypeAlias
 
-__all__ = [
-    "Box",
-    "contains",
-    "difference",
-    "full",
-    "intersect",
-    "intersect_boxes",
-    "normalise",
-    "relative",
-    "runs",
-    "shifted",
-    "size",
-    "tile_box",
-    "union",
-]
-
 Box: TypeAlias = tuple[range, ...]
 
 _EMPTY = range(0)
@@ -169,9 +153,10 @@ def runs(box: Sequence[tuple[int, int]], shape: Sequence[int]) -> Iterator[tuple
     while inner > 0 and extents[inner - 1] == shape[inner - 1]:
         inner -= 1
     head = max(inner - 1, 0)
+    length = prod(extents[head:])
     base = sum([box[axis][0] * strides[axis] for axis in range(head, len(shape))])
     for at in product(*(range(start, stop) for start, stop in box[:head])):
-        yield base + sum([i * step for i, step in zip(at, strides)]), prod(extents[head:])
+        yield base + sum([i * step for i, step in zip(at, strides)]), length
 
 
 def _range_difference(a: range, b: range) -> list[range]:
@@ -262,7 +247,7 @@ def _merge(boxes: list[Box], ndim: int, *, strided: bool) -> list[Box]:
 
 
 def _merge_ranges(ranges: list[range], *, strided: bool) -> list[range]:
-    """Fewer ranges with the same elements, sorted by start; exact, not minimal where strides interleave."""
+    """Return fewer ranges with the same elements, sorted by start; exact, not minimal where strides interleave."""
     ranges.sort(key=_start)
     out = [ranges[0]]
     for r in ranges[1:]:
@@ -277,13 +262,9 @@ def _merge_ranges(ranges: list[range], *, strided: bool) -> list[range]:
     return out
 
 
-def _first_axis(box: Box) -> tuple[int, int]:
-    return box[0].start, -size(box)
-
-
 def _disjoint(boxes: list[Box]) -> list[Box]:
     """Return the boxes with the same elements, each element in one of them."""
-    boxes.sort(key=_first_axis)
+    boxes.sort(key=lambda box: (box[0].start, -size(box)))
     for i, a in enumerate(boxes):
         stop = a[0].stop
         for b in boxes[i + 1 :]:

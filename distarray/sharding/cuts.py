@@ -18,8 +18,6 @@ from operator import index
 
 from distarray.errors import ShardingError
 
-__all__ = ["MAX_PARTS", "MAX_TILES", "boundaries", "check_boundaries", "largest_part", "owner", "parts_of"]
-
 #: Of an axis, and members of a mesh: tables have a row for each, and a longer one is made by nobody who waits for it.
 MAX_PARTS = 1 << 22
 #: Tiles that one array may be cut in when it is computed: they are planned and handed out one by one, at some 0.1 ms.

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Dealt", "dealt", "n_elements"]
-
 
 class Dealt(NamedTuple):
     """A Dealt says who has which blocks: those of the tiles, row-major, and then copies of them at other members.

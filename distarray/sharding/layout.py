@@ -13,17 +13,6 @@ from typing import TypeAlias
 
 from distarray.errors import ShardingError
 
-__all__ = [
-    "Layout",
-    "LayoutLike",
-    "c_layout",
-    "drop_axes",
-    "layout_name",
-    "layout_of",
-    "parse_layout",
-    "permute_layout",
-]
-
 Layout: TypeAlias = tuple[int, ...]
 #: What users write: ``"C"``, ``"F"`` or a permutation.
 LayoutLike: TypeAlias = str | Sequence[int]
@@ -66,7 +55,7 @@ def parse_layout(layout: LayoutLike, ndim: int) -> Layout:
 
 
 def layout_name(layout: Layout) -> str | Layout:
-    """ "C" or "F" where one fits (rank 0 and 1: "C"), else the permutation.
+    """Return "C" or "F" where one fits (rank 0 and 1: "C"), else the permutation.
 
     >>> layout_name((0, 1)), layout_name((1, 0)), layout_name((1, 0, 2)), layout_name((0,))
     ('C', 'F', (1, 0, 2), 'C')

@@ -23,8 +23,6 @@ from distarray.arguments import MAX_COUNT, integer
 from distarray.errors import ShardingError
 from distarray.sharding.cuts import MAX_PARTS, owner
 
-__all__ = ["Mesh", "is_wave"]
-
 _NAME = re.compile(r"%[1-9][0-9]*|[^\W\d]\w*")
 
 
@@ -48,7 +46,7 @@ def _row_major(sizes: Iterable[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Mesh:
-    """Named axes with sizes. ``Mesh()`` has no axes and one place.
+    """A Mesh is named axes with sizes. ``Mesh()`` has no axes and one place.
 
     Parameters
     ----------
@@ -146,11 +144,11 @@ class Mesh:
         return name in self._index
 
     def axis_size(self, name: str) -> int:
-        """Size of the axis called `name`."""
+        """Return the size of the axis called `name`."""
         return self.sizes[self.axis_position(name)]
 
     def axis_position(self, name: str) -> int:
-        """Position of the axis called `name` among the axes.
+        """Return the position of the axis called `name` among the axes.
 
         Raises
         ------
@@ -178,7 +176,8 @@ class Mesh:
         return sum(c * stride for c, stride in zip(coordinates, self.strides, strict=True))
 
     def member(self, place: int, team_size: int | None = None) -> int:
-        """Rank of the team member that a place belongs to: its owner, or its index over the axes that are not waves.
+        """Return the rank of the team member that a place belongs to: its owner, or its index over the axes that are
+        not waves.
 
         Parameters
         ----------
@@ -196,7 +195,7 @@ class Mesh:
         return rank
 
     def with_waves(self, *sizes: int) -> Mesh:
-        """This mesh with further wave axes of these sizes, appended as the fastest axes.
+        """Return this mesh with further wave axes of these sizes, appended as the fastest axes.
 
         >>> Mesh(("x",), (4,)).with_waves(3, 2)
         Mesh(x=4, %1=3, %2=2)

@@ -16,8 +16,6 @@ from distarray.errors import ShardingError
 from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["coarsened", "parted", "prime_factors", "prime_mesh", "realised", "refined", "smaller_mesh"]
-
 
 @lru_cache(maxsize=256)
 def prime_factors(n: int) -> tuple[int, ...]:
@@ -63,6 +61,12 @@ def prime_mesh(mesh: Mesh) -> Mesh:
     return Mesh(tuple([name for name, _ in flat]), tuple([size for _, size in flat]), mesh.owners)
 
 
+def _split(mesh: Mesh) -> dict[str, tuple[str, ...]]:
+    """Return the prime axes of each axis of a mesh, minor first, as the names of a cut stand."""
+    found = zip(mesh.names, _prime_axes(mesh), strict=True)
+    return {name: tuple([part for part, _ in reversed(axes)]) for name, axes in found}
+
+
 @lru_cache(maxsize=4096)
 def refined(sharding: Sharding) -> Sharding:
     """Return the same type on the prime mesh.
@@ -74,11 +78,7 @@ def refined(sharding: Sharding) -> Sharding:
     fine = prime_mesh(mesh)
     if fine == mesh:
         return sharding
-    # minor first, as the names of a cut stand
-    split = {
-        name: tuple([part for part, _ in reversed(axes)])
-        for name, axes in zip(mesh.names, _prime_axes(mesh), strict=True)
-    }
+    split = _split(mesh)
     axes = tuple([tuple([part for name in names for part in split[name]]) for names in sharding.axes])
     unreduced = tuple([(part, monoid) for name, monoid in sharding.unreduced for part in split[name]])
     return Sharding(fine, axes, unreduced, sharding.bounds, sharding.layout)
@@ -112,10 +112,7 @@ def coarsened(sharding: Sharding, mesh: Mesh) -> Sharding:
     if prime_mesh(coarse) != fine:
         return sharding
     runs = {axes[-1][0]: (name, len(axes)) for name, axes in zip(coarse.names, _prime_axes(coarse), strict=True)}
-    parts = {
-        name: tuple([part for part, _ in reversed(axes)])
-        for name, axes in zip(coarse.names, _prime_axes(coarse), strict=True)
-    }
+    parts = _split(coarse)
     cut = []
     for names in sharding.axes:
         joined = _joined(names, runs, parts)
@@ -128,7 +125,7 @@ def coarsened(sharding: Sharding, mesh: Mesh) -> Sharding:
 def _joined(
     names: Sequence[str], runs: dict[str, tuple[str, int]], parts: dict[str, tuple[str, ...]]
 ) -> tuple[str, ...] | None:
-    """Prime axes, minor first, as axes of the coarse mesh; None if some of one stand apart from the others."""
+    """Return prime axes, minor first, as axes of the coarse mesh; None if some of one stand apart from the others."""
     found = []
     at = 0
     while at < len(names):
@@ -163,9 +160,8 @@ def realised(parts: Sequence[int], mesh: Mesh) -> Iterator[tuple[tuple[str, ...]
     >>> list(realised((2, 1, 2), Mesh(("a", "b"), (2, 2))))
     [(('a',), (), ('b',)), (('b',), (), ('a',))]
     """
-    names, sizes = mesh.names, mesh.sizes
     ways: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((), tuple(parts))]
-    for size in sizes:  # each axis goes to a loop that still needs it, or to none
+    for size in mesh.sizes:  # each axis goes to a loop that still needs it, or to none
         ways = [
             ((*way, i), (*left[:i], left[i] // size, *left[i + 1 :]) if i >= 0 else left)
             for way, left in ways
@@ -174,8 +170,12 @@ def realised(parts: Sequence[int], mesh: Mesh) -> Iterator[tuple[tuple[str, ...]
         ]
     for way, left in ways:
         if all(n == 1 for n in left):
-            cut = [tuple([names[k] for k in reversed(range(len(names))) if way[k] == i]) for i in range(len(parts))]
-            yield tuple(cut)
+            yield dealt_out(mesh.names, way, len(parts))
+
+
+def dealt_out(names: Sequence[str], way: Sequence[int], n: int) -> tuple[tuple[str, ...], ...]:
+    """Return which of these axes cut each of `n` loops, minor first, if axis `k` cuts loop ``way[k]``."""
+    return tuple([tuple([names[k] for k in reversed(range(len(names))) if way[k] == i]) for i in range(n)])
 
 
 def parted(parts: Sequence[int], mesh: Mesh) -> Sharding:

@@ -30,8 +30,6 @@ from typing import Any, TypeAlias
 from distarray.errors import ShardingError
 from distarray.sharding.sharding import MONOIDS
 
-__all__ = ["ELLIPSIS", "ShardingRule"]
-
 ELLIPSIS = "..."
 _ONE = "1"
 _LOOP = re.compile(r"[^\W\d]\w*")
@@ -42,7 +40,7 @@ _Terms: TypeAlias = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ShardingRule:
-    """Loops of an operation, and how each may be cut.
+    """A ShardingRule is the loops of an operation, and how each may be cut.
 
     Parameters
     ----------
@@ -150,7 +148,7 @@ class ShardingRule:
     def resolve(
         self, operand_shapes: Sequence[Sequence[int]], result_shapes: Sequence[Sequence[int]] | None = None
     ) -> ShardingRule:
-        """This rule for operands of these shapes, with ``...`` replaced by loops ``_0``, ``_1``, ...
+        """Return this rule for operands of these shapes, with ``...`` replaced by loops ``_0``, ``_1``, ...
 
         Where an operand's leading axis has extent 1 and the loop has not, the operand gets ``1`` there: it broadcasts,
         and is never cut. A rule without ``...`` is returned as it is.
@@ -197,7 +195,7 @@ class ShardingRule:
     def bind(
         self, operand_shapes: Sequence[Sequence[int]], result_shapes: Sequence[Sequence[int]] | None = None
     ) -> dict[str, int]:
-        """Extent of every loop for arrays of these shapes; the loops are those of `resolve`.
+        """Return the extent of every loop for arrays of these shapes; the loops are those of `resolve`.
 
         Parameters
         ----------

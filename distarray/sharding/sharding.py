@@ -11,19 +11,16 @@ replicas, and the lowest of them is primary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from types import MappingProxyType
 from typing import Any
 
 from distarray.errors import ShardingError
 from distarray.sharding import cuts
 from distarray.sharding.layout import Layout, LayoutLike, layout_name, parse_layout, permute_layout
 from distarray.sharding.mesh import Mesh
-
-__all__ = ["MONOIDS", "Sharding"]
 
 #: What partial results may be combined with. The last three carry a state of several arrays: ``moments`` is
 #: (count, mean, M2), ``argmax`` and ``argmin`` are (value, index).
@@ -34,7 +31,7 @@ _Bounds = tuple[int, ...] | None
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Sharding:
-    """How the elements of an array lie on a mesh.
+    """A Sharding says how the elements of an array lie on a mesh.
 
     Parameters
     ----------
@@ -162,6 +159,10 @@ class Sharding:
         """Return the slices that cut a tile out of the whole array."""
         return tuple(slice(b[t], b[t + 1]) for b, t in zip(self.boundaries(shape), tile, strict=True))
 
+    def tile_of(self, array: Any, tile: Sequence[int]) -> Any:
+        """Return what the whole array has of a tile: a view, also of an array without axes."""
+        return array[(*self.tile_slices(array.shape, tile), ...)]
+
     def shard_shape(self, shape: Sequence[int], tile: Sequence[int] | None = None) -> tuple[int, ...]:
         """Return the shape of a tile; of the largest one, which is what types print, if `tile` is None."""
         if tile is None:
@@ -216,7 +217,7 @@ class Sharding:
         return _index_of(place, self._addend_digits)
 
     def member(self, tile: Sequence[int], team_size: int | None = None, addend: int = 0) -> int:
-        """Rank of the team member at the primary place of a tile. Cost: about a microsecond.
+        """Return the rank of the team member at the primary place of a tile. Cost: about a microsecond.
 
         Wave axes vary within a member; see `Mesh.member` for `team_size`.
         """
@@ -255,11 +256,6 @@ class Sharding:
         )
 
     # -- value --------------------------------------------------------------------------------------------------
-
-    @property
-    def monoids(self) -> Mapping[str, str]:
-        """Monoid of each unreduced mesh axis."""
-        return MappingProxyType(dict(self.unreduced))
 
     def __eq__(self, other: object) -> bool:
         if self is other:

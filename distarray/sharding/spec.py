@@ -31,18 +31,6 @@ from distarray.sharding.layout import LayoutLike, layout_name
 from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import MONOIDS, Sharding
 
-__all__ = [
-    "ShardingLike",
-    "format_type",
-    "from_json",
-    "mesh_from_json",
-    "parse_mesh",
-    "parse_sharding",
-    "parse_type",
-    "swap_axis_order",
-    "to_json",
-]
-
 #: What users write for ``sharding=``: None, one entry per array axis, a type in text, or a Sharding.
 ShardingLike: TypeAlias = "str | Sharding | Sequence[str | Sequence[str] | None] | None"
 _DType: TypeAlias = "np.dtype[Any]"  # Any: numpy's own spelling of "a dtype of whatever scalar"

@@ -19,8 +19,6 @@ from distarray.arguments import integers, shown
 from distarray.errors import ShardingError
 from distarray.sharding.mesh import Mesh, is_wave
 
-__all__ = ["Team"]
-
 
 def _members(client: Any, size: int | None) -> tuple[Any, tuple[Hashable, ...]]:
     """Return the client to use and the members of a new team; without a layer that runs anything, numbers of this
@@ -35,7 +33,7 @@ def _members(client: Any, size: int | None) -> tuple[Any, tuple[Hashable, ...]]:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, init=False, repr=False, eq=False)
 class Team:
-    """A mesh placed on members; together with a device it is the environment of an array.
+    """A Team is a mesh placed on members; together with a device it is the environment of an array.
 
     Parameters
     ----------
@@ -233,7 +231,8 @@ class Team:
 
 
 class _ArrivedTeam(Team):
-    """A team of a cluster that came in a pickle: who its client is is asked when that is needed, and not before.
+    """An _ArrivedTeam is a team of a cluster that came in a pickle: who its client is is asked when that is needed, and
+    not before.
 
     Processes that only pass it on need have none.
     """

@@ -41,7 +41,7 @@ def matmul(m: int, k: int, n: int, p: int = 8) -> Json:
 
 
 def matrix_chain(s: int, p: int = 8, *, skew: bool = False) -> Json:
-    """Experiment 1: ``Y = (A x B) + (C x (D x E))``."""
+    """Return experiment 1: ``Y = (A x B) + (C x (D x E))``."""
     t = s // 10
     if skew:
         shapes = {"A": [s, t], "B": [t, s], "C": [s, t], "D": [t, 10 * s], "E": [10 * s, s]}
@@ -82,7 +82,7 @@ def elementwise(n: int = 100, s: int = 4096, p: int = 8) -> Json:
 
 
 def ffnn(b: int = 128, f: int = 8192, h: int = 8192, o: int = 14588, p: int = 4, *, forward: bool = False) -> Json:
-    """Experiment 2: a training step of a network with one hidden layer; updated weights keep their layout.
+    """Return experiment 2: a training step of a network with one hidden layer; updated weights keep their layout.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def attention(s: int = 4096, h: int = 32, d: int = 128, a: int = 4096, p: int = 
 
 
 def heads(b: int = 1, h: int = 8, s: int = 16384, d: int = 128, p: int = 8) -> Json:
-    """Attention on queries, keys and values that are there, for several heads, with scale and softmax."""
+    """Return attention on queries, keys and values that are there, for several heads, with scale and softmax."""
     shapes = {name: [b, h, s, d] for name in "QKV"}
     ops = [("S", "bhsd,bhtd->bhst", ["Q", "K"]), ("Z", "bhst->bhst", ["S"]), *_softmax("Z", "bhst", "bhs")]
     ops.append(("O", "bhst,bhtd->bhsd", ["Y_Z", "V"]))
@@ -143,7 +143,7 @@ def gram(n: int = 1_048_576, m: int = 1024, p: int = 8) -> Json:
 
 
 def matrix_powers(s: int = 8192, n: int = 3, p: int = 8) -> Json:
-    """``A``, ``A^2``, ``A^4``, .. by `n` squarings, and their sum: results that several operations read."""
+    """Return ``A``, ``A^2``, ``A^4``, .. by `n` squarings, and their sum: results that several operations read."""
     names = ["A", *[f"A{2**k}" for k in range(1, n + 1)]]
     ops = [(names[k], "ij,jk->ik", [names[k - 1]] * 2) for k in range(1, n + 1)]
     total = "A"
@@ -165,7 +165,9 @@ def llama(
     b: int = 4, s: int = 4096, h: int = 32, d: int = 128, m: int = 11008, *, layers: int = 1, norms: bool = True,
     p: int = 8,
 ) -> Json:  # fmt: skip
-    """Experiment 3: blocks of a LLaMA model (7B by default) on a whole prompt: 19 operations, or 25 with norms."""
+    """Return experiment 3: blocks of a LLaMA model (7B by default) on a whole prompt: 19 operations, or 25 with
+    norms.
+    """
     shapes: dict[str, list[int]] = {"x0": [b, s, h, d]}
     ops: list[tuple[str, str, list[str]]] = []
 

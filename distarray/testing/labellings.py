@@ -69,7 +69,9 @@ def sqrt_parts(graph: Json, p: int) -> Labelling:
 
 
 def _tensor_parallel(graph: Json, p: int, feed_forward: str) -> Labelling:
-    """Heads of attention in `p` parts, products of the feed-forward network by a label, and the rest by sequence."""
+    """Return heads of attention in `p` parts, products of the feed-forward network by a label, and the rest by
+    sequence.
+    """
     made: Labelling = {}
     for v, labels in _operations(graph).items():
         if v.startswith("wo_"):
@@ -84,12 +86,14 @@ def _tensor_parallel(graph: Json, p: int, feed_forward: str) -> Labelling:
 
 
 def megatron(graph: Json, p: int) -> Labelling:
-    """Column and row parallelism of a LLaMA graph: heads and inner layer in `p` parts, norms and sums by sequence."""
+    """Return column and row parallelism of a LLaMA graph: heads and inner layer in `p` parts, norms and sums by
+    sequence.
+    """
     return _tensor_parallel(graph, p, "m")
 
 
 def attention(graph: Json, p: int) -> Labelling:
-    """Heads of a LLaMA graph in `p` parts inside attention, the sequence outside of it."""
+    """Return heads of a LLaMA graph in `p` parts inside attention, the sequence outside of it."""
     return _tensor_parallel(graph, p, "s")
 
 

@@ -22,7 +22,7 @@ __all__ = ["Peak", "peaks"]
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """What one member used at most.
+    """A Peak is what one member used at most.
 
     Parameters
     ----------

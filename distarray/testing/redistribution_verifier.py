@@ -21,7 +21,7 @@ _NORMAL = {"dynslice": 0, "reduce_scatter": 0, "all_reduce": 0, "alltoall": 1, "
 
 
 class _Flaw(Exception):
-    """What is wrong with a step."""
+    """A _Flaw is what is wrong with a step."""
 
 
 def verify(
@@ -240,7 +240,7 @@ class _Replay:
     def _gather_boxes(
         self, dim: int, groups: Sequence[Sequence[int]], boxes: list[tuple[tuple[int, int], ...]]
     ) -> None:
-        """A gather of tiles that no regular cut names, because some are empty."""
+        """Gather tiles that no regular cut names, because some are empty."""
         made = list(boxes)
         for g in groups:
             here = [boxes[d] for d in g]

@@ -28,7 +28,7 @@ _NAMES = "abcdefgh"
 
 
 class Case(NamedTuple):
-    """A problem: the shape of an array, how it lies, how it shall lie."""
+    """A Case is a problem: the shape of an array, how it lies, how it shall lie."""
 
     shape: tuple[int, ...]
     src: Sharding
@@ -59,7 +59,9 @@ def _pair(rng: random.Random, sizes: tuple[int, ...], rank: int) -> Any:
 
 
 def family(name: str, n: int | None = None, seed: int = 0) -> Iterator[Case]:
-    """Large problems of a family, `n` for each of its meshes: 1000, 300 or 40 if not given. For planning only."""
+    """Return large problems of a family, `n` for each of its meshes: 1000, 300 or 40 if not given. For planning
+    only.
+    """
     rng = random.Random(f"{name}{seed}")
     low, high = (size << 18 for size in ((64, 6400) if name == "F" else (64, 800)))
     for sizes in FAMILIES[name]:
@@ -88,7 +90,7 @@ def _large(rng: random.Random, sizes: tuple[int, ...], name: str, low: int, high
 
 
 def small_cases(n: int, seed: int = 0, *, uneven: bool = False) -> Iterator[Case]:
-    """Small problems, to be run on data; sizes that divide, or any, 0 and fewer elements than parts included."""
+    """Return small problems, to be run on data; sizes that divide, or any, 0 and fewer elements than parts included."""
     rng = random.Random(f"small{seed}{uneven}")
     while n:
         sizes = rng.choice(_SMALL)
@@ -130,7 +132,7 @@ def run_steps(case: Case, steps: Sequence[Mapping[str, Any]], addends: Sequence[
 
 
 def _cut(shape: Sequence[int], parts: Sequence[int], i: int, t: int, n: int, m: int) -> slice:
-    """Slice `m` of `n` of tile `t` of dimension `i`, counted from the tile's begin."""
+    """Return slice `m` of `n` of tile `t` of dimension `i`, counted from the tile's begin."""
     s, k = shape[i], parts[i]
     begin = t * s // k
     return slice((t * n + m) * s // (k * n) - begin, (t * n + m + 1) * s // (k * n) - begin)

@@ -33,7 +33,7 @@ def dtypes() -> st.SearchStrategy[np.dtype[Any]]:  # Any: of whatever scalar
 
 @st.composite
 def meshes(draw: st.DrawFn, max_axes: int = 3, max_places: int = 64, waves: bool = True) -> Mesh:
-    """Meshes of at most `max_places` places, with sizes of 1 among them, and with wave axes if `waves`."""
+    """Draw meshes of at most `max_places` places, with sizes of 1 among them, and with wave axes if `waves`."""
     sizes: list[int] = []
     for _ in range(draw(st.integers(0, max_axes))):
         sizes.append(draw(st.integers(1, max(1, min(8, max_places // prod(sizes))))))
@@ -45,14 +45,16 @@ def meshes(draw: st.DrawFn, max_axes: int = 3, max_places: int = 64, waves: bool
 
 @st.composite
 def owned_meshes(draw: st.DrawFn, n_members: int, max_axes: int = 3, max_places: int = 12) -> Mesh:
-    """Meshes that list the owner of each place, of so many members: in any order, some twice, others not at all."""
+    """Draw meshes that list the owner of each place, of so many members: in any order, some twice, others not at
+    all.
+    """
     mesh = draw(meshes(max_axes, max_places, waves=False))
     owners = draw(st.lists(st.integers(0, n_members - 1), min_size=mesh.size, max_size=mesh.size))
     return Mesh(mesh.names, mesh.sizes, tuple(owners))
 
 
 def shapes(min_dims: int = 0, max_dims: int = 3, max_side: int = 20) -> st.SearchStrategy[tuple[int, ...]]:
-    """Shapes, with extents 0 and 1 among them."""
+    """Draw shapes, with extents 0 and 1 among them."""
     return st.lists(st.integers(0, max_side), min_size=min_dims, max_size=max_dims).map(tuple)
 
 
@@ -71,7 +73,7 @@ def shardings(
     unreduced: bool = True,
     permuted: bool = True,
 ) -> Sharding:
-    """Shardings of an array of this shape on `mesh`.
+    """Draw shardings of an array of this shape on `mesh`.
 
     Parameters
     ----------
@@ -114,14 +116,14 @@ def sharded(
 
 @st.composite
 def teams(draw: st.DrawFn, max_size: int = 12) -> Team:
-    """Teams of threads of this process."""
+    """Draw teams of threads of this process."""
     mesh = draw(meshes(max_places=max_size, waves=False))
     return Team(mesh.sizes, mesh.names, members=range(mesh.size))
 
 
 @st.composite
 def rules(draw: st.DrawFn, max_operands: int = 3, max_results: int = 2) -> ShardingRule:
-    """Rules with every kind of term and clause."""
+    """Draw rules with every kind of term and clause."""
     words = st.sampled_from([*"ijkmn", "row", "b_2", "1"])
 
     def term(allow_lead: bool) -> tuple[str, ...]:

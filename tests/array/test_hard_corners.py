@@ -790,3 +790,12 @@ def test_who_takes_over_a_block_waits_for_the_write_that_copies_it(value: Any, m
     expected[1:63] = value
     np.testing.assert_array_equal(np.asarray(x), expected)
     np.testing.assert_array_equal(np.asarray(y), a + a + 1)
+
+
+@pytest.mark.parametrize("shape", [(10,), (300, 300), (1000, 1000)])
+def test_an_array_that_came_in_a_pickle_is_an_operand(shape):
+    """Nobody has asked for its node yet when an operation asks whether its memory may be written over."""
+    x = np.arange(float(np.prod(shape))).reshape(shape)
+    arrived = pickle.loads(pickle.dumps(dx.asarray(x)))
+    np.testing.assert_array_equal(np.asarray(arrived + 1), x + 1)
+    np.testing.assert_array_equal(np.asarray(2 - pickle.loads(pickle.dumps(dx.asarray(x)))), 2 - x)

@@ -153,7 +153,7 @@ EXAMPLES = {
         lambda: ops.sum(transposed(node(numbers((3, 4), "i4"))), axis=1),
         lambda: ops.sum(transposed(node(np.arange(12.0).reshape(3, 4)))),
         lambda: ops.argmin(transposed(node(numbers((3, 4), "i4"))), axis=0),
-        lambda: ops.var(ops.permute_dims(node(np.arange(24.0).reshape(2, 3, 4)), (1, 0, 2)), axis=(0, 1), correction=1),
+        lambda: ops.var(ops.permute_dims(node(np.arange(24.0).reshape(2, 3, 4)), (1, 0, 2)), axis=(0, 1), ddof=1),
         lambda: ops.any(ops.permute_dims(node(numbers((2, 3, 4), "?")), (1, 0, 2)), axis=1),
     ],
     "contract(permute(x, p), y; labels) -> contract(x, y; labels . p)": [

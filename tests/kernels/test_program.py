@@ -20,7 +20,7 @@ from distarray.kernels.elementwise import elementwise, is_exact
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
-from distarray.kernels.schedule import SliceState, schedule
+from distarray.kernels.schedule import Scheduler, SliceState
 from distarray.kernels.slices import slice_extents
 
 F8 = np.dtype("f8")
@@ -447,7 +447,7 @@ def _scheduled(program: Program, n_inputs: int) -> Any:
     calls = program._calls((F8,) * n_inputs)
     n_entries = n_inputs + len(calls)
     given, places = dict.fromkeys(range(n_inputs), state), [state] * len(program.outputs)
-    return schedule(calls, given, program.outputs, places, [], n_entries, False)
+    return Scheduler(calls, given, program.outputs, places, [], n_entries, False).schedule()
 
 
 def test_a_chain_of_any_length_needs_two_slices_of_scratch() -> None:

@@ -9,6 +9,7 @@ import catalogue as ops
 import numpy as np
 import pytest
 
+import distarray as dx
 from distarray.expr.op import CATALOGUE
 
 REDUCTIONS = sorted(name for name, op in CATALOGUE.items() if op.kind == "reduce" and not name.endswith(".reduce"))
@@ -137,14 +138,15 @@ def test_correction(kit, name, correction, dtype):
     x = sample(dtype)
     for axis in (None, 1):
         expected = getattr(np, name)(x, axis=axis, correction=correction)
-        for keyword in ("correction", "ddof"):
-            ours = getattr(ops, name)(kit.node(x), axis=axis, **{keyword: correction})
+        node = getattr(ops, name)(kit.node(x), axis=axis, ddof=correction)
+        array = getattr(dx, name)(dx.asarray(x), axis=axis, correction=correction)
+        for ours in (node, array.__dx_node__()):
             kit.assert_same(ours, expected, rtol=1e-5 if dtype == "f" else 1e-13)
 
 
 def test_correction_and_ddof_exclude_each_other(kit):
     x = np.ones(3)
-    kit.assert_same_error(lambda: ops.var(kit.node(x), ddof=1, correction=1), lambda: np.var(x, ddof=1, correction=1))
+    kit.assert_same_error(lambda: dx.var(dx.asarray(x), ddof=1, correction=1), lambda: np.var(x, ddof=1, correction=1))
 
 
 def test_mean_of_half_floats_accumulates_in_single(kit):

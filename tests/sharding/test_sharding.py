@@ -146,7 +146,6 @@ def test_addends_are_no_replicas():
     assert (sharding.n_addends, sharding.n_replicas, sharding.n_tiles) == (3, 2, 4)
     assert not sharding.is_replicated
     assert sharding.places((0, 1), addend=2) == (MESH.place((1, 0, 2)), MESH.place((1, 1, 2)))
-    assert dict(sharding.monoids) == {"z": "sum"}
     assert not Sharding(MESH, (), (("z", "sum"),)).is_replicated
 
 

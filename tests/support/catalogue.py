@@ -11,7 +11,5 @@ HOMES = (
 
 __all__ = ["linalg", "special"]
 for home in HOMES:
-    module = import_module(f"distarray.ops.{home}")
-    for name in module.__all__:
-        vars()[name] = getattr(module, name)
-        __all__.append(name)
+    public = {name: f for name, f in vars(import_module(f"distarray.ops.{home}")).items() if not name.startswith("_")}
+    vars().update({name: f for name, f in public.items() if getattr(f, "__module__", "").startswith("distarray.ops")})

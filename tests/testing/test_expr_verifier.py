@@ -261,7 +261,7 @@ def catalogue() -> dict[str, Expr]:
         "tensordot": ops.tensordot(x, x, axes=((0,), (0,))),
         "kron": ops.kron(x, y),
         "trace": ops.trace(x),
-        "var": ops.var(x, axis=0, correction=1),
+        "var": ops.var(x, axis=0, ddof=1),
         "average": ops.average(x, axis=1, weights=y),
         "cumulative_sum": ops.cumulative_sum(x, axis=0, include_initial=True),
         "cumulative_prod": ops.cumulative_prod(y),

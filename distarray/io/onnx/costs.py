@@ -118,7 +118,7 @@ def model_cost(graph: AnnotatedGraph, done: GraphInference, num_devices: int, ra
 
 
 class _HeldBytes:
-    """Counts what devices hold, node by node."""
+    """A _HeldBytes counts what devices hold, node by node."""
 
     def __init__(self, graph: AnnotatedGraph, done: GraphInference, num_devices: int) -> None:
         self._graph, self._done, self._num_devices = graph, done, num_devices

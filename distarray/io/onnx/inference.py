@@ -139,7 +139,7 @@ def infer_outputs(
         elif whole is None and not (is_needed and given and given[0].spec is not None):
             done.findings.append(refusal.finding)
             facts.number, sentence = refusal.finding.rule, refusal.finding.message
-        given = [_with_shape(g, shape) for g, shape in zip(given, shapes)]
+        given = [g if shape is None else GivenOutput(g.name, g.spec, shape) for g, shape in zip(given, shapes)]
     except (ArithmeticError, IndexError, TypeError, ValueError):  # ranks or attributes that its operator does not have
         natural = []
         ranks = [None if form is None or form.shape is None else len(form.shape) for form in forms]
@@ -153,10 +153,6 @@ def infer_outputs(
         names = row.outputs if row else ()
         _give(done, natural, given, names, num_devices, strict, is_free=number == "C-1")
     return done
-
-
-def _with_shape(given: GivenOutput, shape: tuple[Size, ...] | None) -> GivenOutput:
-    return given if shape is None else GivenOutput(given.name, given.spec, shape)
 
 
 def _whole_everywhere(facts: NodeFacts) -> Owners | None:

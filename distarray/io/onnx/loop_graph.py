@@ -29,7 +29,7 @@ _Labels: TypeAlias = tuple[str, ...]
 
 
 class _Union:
-    """Sets of things that are the same."""
+    """A _Union is sets of things that are the same."""
 
     def __init__(self) -> None:
         self._parent: dict[object, object] = {}
@@ -176,7 +176,9 @@ def _is_chain(numbers: Sequence[int]) -> bool:
 
 
 class _AxisFactors:
-    """Axes that are the same everywhere have the same factors: how a size is a product, row-major."""
+    """_AxisFactors say which axes are the same everywhere, and so have the same factors: how a size is a product,
+    row-major.
+    """
 
     def __init__(self) -> None:
         self.same = _Union()
@@ -233,7 +235,7 @@ def _groups(source: str, before: Sequence[int], target: str, after: Sequence[int
 
 
 class _Builder:
-    """Makes the EinGraph, node by node."""
+    """A _Builder makes the EinGraph, node by node."""
 
     def __init__(
         self,
@@ -367,7 +369,7 @@ class _Builder:
         )
 
     def _reshape(self, node: AnnotatedNode) -> str | None:
-        """Reshapes are the array that they read; axes that have no common factors must be whole."""
+        """Let a reshape be the array that it reads; axes that have no common factors must be whole."""
         source, target = node.inputs[0], node.outputs[0]
         if target not in self.broken:
             self.arrays[target] = self._array(source)

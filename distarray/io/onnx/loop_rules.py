@@ -27,7 +27,7 @@ def loops_of(rank: int, prefix: str = "d") -> Term:
 
 
 def unary(facts: NodeFacts) -> list[TensorForm]:
-    """U-1, U-2: every output is like the first input; further inputs are parameters."""
+    """Follow U-1, U-2: every output is like the first input; further inputs are parameters."""
     term = loops_of(len(facts.shape()))
     parameters: list[Sequence[str] | None] = [term]
     if facts.op_type == "CastLike":  # of the second input only the dtype is used
@@ -40,7 +40,7 @@ def unary(facts: NodeFacts) -> list[TensorForm]:
 
 
 def nary(facts: NodeFacts) -> list[TensorForm]:
-    """N-1 to N-4: axes align from the right and broadcast."""
+    """Follow N-1 to N-4: axes align from the right and broadcast."""
     return _nary(facts, [facts.form(i) for i in range(len(facts.forms)) if facts.has(i)])
 
 
@@ -64,12 +64,12 @@ def _aligned(rank: int, own: int) -> Term:
 
 
 def unary_or_nary(facts: NodeFacts) -> list[TensorForm]:
-    """Max and Min: with more than one input they are n-ary (U-2)."""
+    """Follow U-2 for Max and Min: with more than one input they are n-ary."""
     return nary(facts) if len(facts.forms) > 1 else unary(facts)
 
 
 def quantize(facts: NodeFacts) -> list[TensorForm]:
-    """QuantizeLinear, DequantizeLinear: unary per tensor, n-ary where the scale has axes."""
+    """Let QuantizeLinear and DequantizeLinear be unary per tensor, n-ary where the scale has axes."""
     rank, scale = len(facts.shape()), facts.shape(1)
     if len(scale) == 0 or scale == (1,):
         facts.number = "U-1"
@@ -85,7 +85,7 @@ def quantize(facts: NodeFacts) -> list[TensorForm]:
 
 
 def batch_normalization(facts: NodeFacts) -> list[TensorForm]:
-    """BatchNormalization (inference): n-ary, with parameters along the channels."""
+    """Let BatchNormalization (inference) be n-ary, with parameters along the channels."""
     if facts.integer("training_mode", 0):
         raise Refusal(facts.number, "unsupported-op", "BatchNormalization with training_mode=1 is not annotated")
     term = loops_of(len(facts.shape()))
@@ -94,7 +94,7 @@ def batch_normalization(facts: NodeFacts) -> list[TensorForm]:
 
 
 def shape_vector(facts: NodeFacts) -> list[TensorForm]:
-    """ConstantOfShape: whole on the owners of the vector, never a copy of its spec (U-2)."""
+    """Let ConstantOfShape be whole on the owners of the vector, never a copy of its spec (U-2)."""
     sizes = facts.ints("shape", "input")
     if sizes is None:
         rank = (*facts.shape(), None)[0]
@@ -106,7 +106,7 @@ def shape_vector(facts: NodeFacts) -> list[TensorForm]:
 
 
 def reduction(facts: NodeFacts) -> list[TensorForm]:
-    """R-1 to R-3: the axes that are reduced are whole where they are kept, and on all devices that took part."""
+    """Follow R-1 to R-3: the axes that are reduced are whole where they are kept, and on all devices that took part."""
     rank = len(facts.shape())
     if facts.op_type in ("ArgMax", "ArgMin"):
         axes: tuple[int, ...] = (facts.axis(0, rank, "axis", "axes"),)
@@ -130,7 +130,7 @@ def reduction(facts: NodeFacts) -> list[TensorForm]:
 
 
 def matmul(facts: NodeFacts) -> list[TensorForm]:
-    """M-1, M-2, M-4: MatMul and its quantised forms. Vectors lose M or N; batch axes broadcast."""
+    """Follow M-1, M-2, M-4 for MatMul and its quantised forms. Vectors lose M or N; batch axes broadcast."""
     at = 3 if facts.op_type == "QLinearMatMul" else 1
     facts.number = "M-1" if facts.op_type == "MatMul" else "M-4"
     a, b = len(facts.shape(0)), len(facts.shape(at))
@@ -162,7 +162,7 @@ def _along(facts: NodeFacts, i: int, term: Term, loop: str) -> Term | None:
 
 
 def gemm(facts: NodeFacts) -> list[TensorForm]:
-    """M-3: transA and transB say which axis is M, K, N; C is added once, n-ary, to the product's form."""
+    """Follow M-3: transA and transB say which axis is M, K, N; C is added once, n-ary, to the product's form."""
     left = ["k", "m"] if facts.integer("transA", 0) else ["m", "k"]
     right = ["n", "k"] if facts.integer("transB", 0) else ["k", "n"]
     (found,) = facts.follow([left, right], [["m", "n"]], forms=facts.forms[:2])
@@ -175,7 +175,7 @@ def gemm(facts: NodeFacts) -> list[TensorForm]:
 
 
 def einsum(facts: NodeFacts) -> list[TensorForm]:
-    """M-5: each label at most once in a term; ``...`` are batch axes."""
+    """Follow M-5: each label at most once in a term; ``...`` are batch axes."""
     text = str(facts.attrs.get("equation", "")).replace(" ", "")
     left, arrow, right = text.partition("->")
     inputs = left.split(",")
@@ -224,7 +224,7 @@ def _named_axes(facts: NodeFacts, rank: int) -> set[int]:
 
 
 def along_axis(facts: NodeFacts) -> list[TensorForm]:
-    """L-1: parallel on the other axes; the named ones must be whole."""
+    """Follow L-1: parallel on the other axes; the named ones must be whole."""
     op, rank = facts.op_type, len(facts.shape())
     named = _named_axes(facts, rank)
     term = loops_of(rank)
@@ -255,7 +255,7 @@ def along_axis(facts: NodeFacts) -> list[TensorForm]:
 
 
 def one_hot(facts: NodeFacts) -> list[TensorForm]:
-    """L-1: the new axis is whole."""
+    """Follow L-1: the new axis is whole."""
     term = loops_of(len(facts.shape()))
     axis = facts.axis(-1, len(term) + 1)
     depth = np.asarray(facts.attrs.get("depth", ())).reshape(-1)  # of any type of numbers
@@ -267,7 +267,9 @@ def one_hot(facts: NodeFacts) -> list[TensorForm]:
 
 
 def create(facts: NodeFacts) -> list[TensorForm]:
-    """C-1: made from global indices where its inputs are, or everywhere; whole unless an output spec says otherwise."""
+    """Follow C-1: made from global indices where its inputs are, or everywhere; whole unless an output spec says
+    otherwise.
+    """
     shape = _created_shape(facts)
     terms = [loops_of(len(form.shape or ()), f"i{i}_") for i, form in enumerate(facts.forms) if form is not None]
     new = loops_of(len(shape), "new")
@@ -306,13 +308,15 @@ def _created_shape(facts: NodeFacts) -> tuple[Size, ...]:
 
 
 def dynamic_quantize(facts: NodeFacts) -> list[TensorForm]:
-    """K-1: DynamicQuantizeLinear reduces to the scale and zero point, then is unary."""
+    """Follow K-1: DynamicQuantizeLinear reduces to the scale and zero point, then is unary."""
     term = loops_of(len(facts.shape()))
     return facts.follow([term], [term, [], []])
 
 
 def loss(facts: NodeFacts) -> list[TensorForm]:
-    """K-1: NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss: the classes are whole; the rest is a loop or reduces."""
+    """Follow K-1 for NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss: the classes are whole; the rest is a loop or
+    reduces.
+    """
     term = loops_of(len(facts.shape()))
     target = [term[0], *term[2:]]
     reduced = facts.attrs.get("reduction", "mean")
@@ -323,5 +327,5 @@ def loss(facts: NodeFacts) -> list[TensorForm]:
 
 
 def unsupported(facts: NodeFacts) -> list[TensorForm]:
-    """F-1: cannot be annotated in this version."""
+    """Raise what F-1 says: the operator cannot be annotated in this version."""
     raise Refusal(facts.number, "unsupported-op", f"{facts.op_type} cannot be annotated; take its specs away")

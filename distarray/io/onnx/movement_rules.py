@@ -15,7 +15,9 @@ from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded
 
 
 def move(facts: NodeFacts) -> list[TensorForm]:
-    """V-1: a cut on axes carried over one to one is inherited; an axis that is indexed, shifted or joined is whole."""
+    """Follow V-1: a cut on axes carried over one to one is inherited; an axis that is indexed, shifted or joined is
+    whole.
+    """
     return MOVEMENTS[facts.op_type](facts)
 
 
@@ -205,12 +207,12 @@ def _gather(facts: NodeFacts) -> list[TensorForm]:
     return facts.follow([data, index], [[*data[:axis], *index, *data[axis + 1 :]]], whole=[data[axis]])
 
 
-def _beside(facts: NodeFacts, axis: int, i: int) -> tuple[list[str], set[str]]:
+def _beside(facts: NodeFacts, axis: int) -> tuple[list[str], set[str]]:
     """Return the term of indices or updates beside data, and what must be whole: an axis of another size covers a
     part of the data's.
     """
     term, whole = [], set()
-    for at, (n, m) in enumerate(zip(facts.shape(), facts.shape(i))):
+    for at, (n, m) in enumerate(zip(facts.shape(), facts.shape(1))):
         if at != axis and n == m:
             term.append(f"d{at}")
         else:
@@ -223,7 +225,7 @@ def _beside(facts: NodeFacts, axis: int, i: int) -> tuple[list[str], set[str]]:
 def _gather_elements(facts: NodeFacts) -> list[TensorForm]:
     data = loops_of(len(facts.shape()))
     axis = facts.axis(0, len(data))
-    index, whole = _beside(facts, axis, 1)
+    index, whole = _beside(facts, axis)
     return facts.follow([data, index], [index], whole={data[axis], *whole})
 
 
@@ -240,7 +242,7 @@ def _gather_nd(facts: NodeFacts) -> list[TensorForm]:
 def _scatter_elements(facts: NodeFacts) -> list[TensorForm]:
     data = loops_of(len(facts.shape()))
     axis = facts.axis(0, len(data))
-    index, whole = _beside(facts, axis, 1)
+    index, whole = _beside(facts, axis)
     return facts.follow([data, index, index], [data], whole={data[axis], f"i{axis}", *whole})
 
 
@@ -364,7 +366,7 @@ def _dealt(cuts: Sequence[AxisCut], shape: Sequence[Size], sizes: Sequence[Size]
 
 
 def _blocks(facts: NodeFacts) -> list[TensorForm]:
-    """DepthToSpace and SpaceToDepth are a reshape, a transpose and a reshape."""
+    """Let DepthToSpace and SpaceToDepth be a reshape, a transpose and a reshape."""
     shape, b = facts.shape(), facts.integer("blocksize", 1)
     if len(shape) != 4 or not all(isinstance(n, int) for n in shape):
         raise OutputSpecNeeded(facts.number, f"the sizes {shape} are not all known", [(None,) * 4])

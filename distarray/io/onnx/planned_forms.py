@@ -63,7 +63,7 @@ def whole_inputs(graph: AnnotatedGraph, node: AnnotatedNode, num_devices: int) -
 
 
 class _PlannedArrays:
-    """Forms of arrays, whose axes are factors: as operations want them, and leave them."""
+    """_PlannedArrays are forms of arrays, whose axes are factors: as operations want them, and leave them."""
 
     def __init__(self, loops: LoopGraph, plan: EinPlan, rates: Rates, is_repeated: bool) -> None:
         self.loops, self.plan, self.rates = loops, plan, rates

@@ -168,7 +168,7 @@ _PLAIN_TYPES = frozenset(
 
 
 class _NestedShape:
-    """A value of which only the shape is known: what `numpy.shape` asks of it."""
+    """A _NestedShape is a value of which only the shape is known: what `numpy.shape` asks of it."""
 
     def __init__(self, dims: Sequence[int]) -> None:
         self.shape = tuple(dims)

@@ -34,7 +34,9 @@ class ExternalElements(NamedTuple):
 
 
 class _Surroundings(NamedTuple):
-    """What is the same for all nodes of a graph or function: where names are seen, and which operators there are."""
+    """_Surroundings are what is the same for all nodes of a graph or function: where names are seen, and which
+    operators there are.
+    """
 
     opsets: Mapping[str, int]
     functions: frozenset[tuple[str, str, str]]

@@ -17,8 +17,6 @@ from distarray.ops.linalg.matrices import (
     several,
 )
 
-__all__ = ["eig", "eigh", "eigvals", "eigvalsh"]
-
 #: params: (triangle that is read,)
 EIGH = declare("eigh", "block", rule=f"... i j -> ... j, ... i j | {WHOLE}", may_raise=True)
 EIGVALSH = declare("eigvalsh", "block", rule=f"... i j -> ... j | {WHOLE}", may_raise=True)

@@ -24,8 +24,6 @@ from distarray.ops.manipulation import expand_dims, squeeze
 from distarray.ops.reductions import sum as _sum
 from distarray.types import HostArray
 
-__all__ = ["lstsq"]
-
 #: operands: a, b, the relative cutoff of singular values. results: x, squared residuals, rank, singular values
 LSTSQ = declare(
     "lstsq", "block", rule="i j, i k, () -> j k, k, (), s | i: whole, j: whole, k: whole, s: whole", may_raise=True

@@ -11,54 +11,49 @@ from numpy.linalg import LinAlgError
 
 from distarray.deferral import errors_wait
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import Box, DType, bind, identity
+from distarray.expr.bind import Box, bind, identity
 from distarray.expr.expr import ITEM, Expr
 from distarray.expr.op import Op
 from distarray.expr.params import ItemParams
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
 from distarray.ops.programs import Ask, Program, run
-from distarray.types import Shape
-
-__all__ = [
-    "WHOLE", "EigResult", "EighResult", "QRResult", "SVDResult", "SlogdetResult", "boxed", "complex_dtype",
-    "float_dtype", "matrices", "real_dtype", "several",
-]  # fmt: skip
+from distarray.types import DType, Shape
 
 #: The clause of rules of kernels on whole matrices.
 WHOLE = "i: whole, j: whole"
 
 
 class EigResult(NamedTuple):
-    """Eigenvalues and, as columns, eigenvectors of general matrices; complex."""
+    """An EigResult has eigenvalues and, as columns, eigenvectors of general matrices; complex."""
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class EighResult(NamedTuple):
-    """Ascending eigenvalues and, as columns, eigenvectors of symmetric or Hermitian matrices."""
+    """An EighResult has ascending eigenvalues and, as columns, eigenvectors of symmetric or Hermitian matrices."""
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class QRResult(NamedTuple):
-    """Orthonormal columns and an upper triangle."""
+    """A QRResult has orthonormal columns and an upper triangle."""
 
     Q: Array
     R: Array
 
 
 class SlogdetResult(NamedTuple):
-    """Sign and logarithm of the modulus of determinants."""
+    """A SlogdetResult has sign and logarithm of the modulus of determinants."""
 
     sign: Array
     logabsdet: Array
 
 
 class SVDResult(NamedTuple):
-    """Left singular vectors, descending singular values, right singular vectors as rows."""
+    """An SVDResult has left singular vectors, descending singular values, right singular vectors as rows."""
 
     U: Array
     S: Array

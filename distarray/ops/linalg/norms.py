@@ -45,8 +45,6 @@ from distarray.ops.reductions import min as _min
 from distarray.ops.reductions import sum as _sum
 from distarray.types import AxesLike
 
-__all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
-
 
 def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, ord: float | str = 2) -> Array:
     """Return the `ord`-norm of the elements along `axis`; of all elements by default."""
@@ -137,7 +135,7 @@ def _matrix_norm(node: Expr, ord: float | str | None, keepdims: bool) -> Expr:
 
 @ready_made(1)
 def norm(x: Array, ord: float | str | None = None, axis: AxesLike = None, keepdims: bool = False) -> Array:
-    """numpy's norm: of vectors along one axis, of matrices along two, of all elements by default."""
+    """Return numpy's norm: of vectors along one axis, of matrices along two, of all elements by default."""
     node, box = one_array("norm", x)
     ord = _order(ord)
     if axis is None:

@@ -19,8 +19,6 @@ from distarray.ops.linalg.matrices import WHOLE, QRResult, boxed, matrices, seve
 from distarray.ops.linalg.panels import Panels, deal, is_cut, is_tall, lies, recut, row_blocks, rows, transposed
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["qr", "tall_qr"]
-
 #: params: (mode,)
 QR = declare("qr", "block", rule=f"... i j -> ... i k, ... k j | {WHOLE}, k: whole")
 QR_R = declare("qr_r", "block", rule=f"... i j -> ... k j | {WHOLE}, k: whole")
@@ -135,7 +133,7 @@ def _merged(bounds: Sequence[int], n: int, largest: int) -> Bounds:
 
 
 class _Reflector(NamedTuple):
-    """The unitary matrix ``I - V @ T @ V^H`` on the rows from `start` on; `v` is `V` transposed."""
+    """A _Reflector is the unitary matrix ``I - V @ T @ V^H`` on the rows from `start` on; `v` is `V` transposed."""
 
     start: int
     v: Expr
@@ -143,7 +141,7 @@ class _Reflector(NamedTuple):
 
 
 def _qr_by_panels(node: Expr, *, with_q: bool) -> tuple[Expr | None, Expr]:
-    """Householder's algorithm by panels: each gives one block reflector."""
+    """Return what Householder's algorithm gives by panels: each gives one block reflector."""
     m, n = node.shape
     panels = deal(node, n)
     left = recut(transposed(node), panels.cut)

@@ -21,19 +21,6 @@ from distarray.ops.lenses import matrix_transpose_lens, slice_lens
 from distarray.ops.programs import row_cut
 from distarray.sharding.sharding import Sharding
 
-__all__ = [
-    "Panels",
-    "adjoint",
-    "deal",
-    "is_cut",
-    "is_tall",
-    "lies",
-    "recut",
-    "row_blocks",
-    "rows",
-    "transposed",
-]
-
 #: Columns of a panel where the matrix has enough of them: a product with fewer is slow.
 WIDTH = 128
 #: Panels for each member where they stay that wide: more of them balance the work better, and cost more tasks.

@@ -12,8 +12,6 @@ from distarray.ops.linalg.matrices import WHOLE, boxed, matrices
 from distarray.ops.linalg.panels import adjoint, deal, is_cut, lies, recut, rows
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["cholesky"]
-
 #: params: (upper,)
 CHOLESKY = declare("cholesky", "block", rule=f"... i j -> ... i j | {WHOLE}", may_raise=True)
 CHOLESKY_PANEL = declare("cholesky_panel", "tiles", may_raise=True)

@@ -35,8 +35,6 @@ from distarray.ops.manipulation import broadcast_to, moveaxis
 from distarray.ops.reductions import sum as _sum
 from distarray.types import DTypeLike
 
-__all__ = ["cross", "matrix_power", "multi_dot", "outer", "trace"]
-
 
 def matrix_power(x: Array, n: int, /) -> Array:
     """Return square matrices multiplied with themselves, `n` factors in all; inverses if `n` is negative."""

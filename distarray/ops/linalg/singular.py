@@ -20,8 +20,6 @@ from distarray.ops.linalg.panels import adjoint, is_cut, is_tall, transposed
 from distarray.ops.manipulation import expand_dims
 from distarray.ops.reductions import max as _max
 
-__all__ = ["pinv", "svd", "svdvals", "tolerance"]
-
 #: params: (full_matrices,)
 SVD = declare(
     "svd", "block", rule=f"... i j -> ... i p, ... k, ... q j | {WHOLE}, p: whole, k: whole, q: whole", may_raise=True

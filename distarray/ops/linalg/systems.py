@@ -17,8 +17,6 @@ from distarray.ops.linalg.matrices import WHOLE, SlogdetResult, boxed, float_dty
 from distarray.ops.linalg.panels import Panels, deal, is_cut, lies, recut, rows, transposed
 from distarray.ops.manipulation import expand_dims, squeeze
 
-__all__ = ["det", "inv", "slogdet", "solve"]
-
 INV = declare("inv", "block", rule=f"... i j -> ... j i | {WHOLE}", may_raise=True)
 DET = declare("det", "block", rule=f"... i j -> ... | {WHOLE}")
 SLOGDET = declare("slogdet", "block", rule=f"... i j -> ..., ... | {WHOLE}")
@@ -31,7 +29,7 @@ LU_BACKWARD = declare("lu_backward", "tiles", may_raise=True)
 
 
 class _Factor(NamedTuple):
-    """One panel of ``P @ A = L @ U``; every part lies on the member of the panel.
+    """A _Factor is one panel of ``P @ A = L @ U``; every part lies on the member of the panel.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ def boundaries(extent: int, cut: AxisCut) -> tuple[int, ...]:
 
 
 class Overlap(NamedTuple):
-    """Sums over the pairs (producer's block, consumer's block) of one axis that overlap.
+    """An Overlap is sums over the pairs (producer's block, consumer's block) of one axis that overlap.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def overlap(extent: int, producer: AxisCut, consumer: AxisCut) -> Overlap:
 
 @lru_cache(maxsize=4096)
 def _axis_table(extent: int, producers: tuple[AxisCut, ...], consumers: tuple[AxisCut, ...]) -> Any:
-    """Overlaps of all pairs of cuts of one axis: (fields, producers, consumers)."""
+    """Return the overlaps of all pairs of cuts of one axis: (fields, producers, consumers)."""
     found = [[overlap(extent, p, c) for c in consumers] for p in producers]
     return np.moveaxis(np.array(found, np.int64).reshape(len(producers), len(consumers), -1), 2, 0)
 

@@ -86,7 +86,9 @@ def held_bound(op: EinOp, p: int) -> float:
 
 @lru_cache(maxsize=4096)
 def _least_held(extents: Sequence[int], arrays: Sequence[Sequence[int]], p: int) -> float:
-    """min over ``y = log g`` of ``sum_t p |t| exp(-y[t])``, by an interior point method with its gap taken off."""
+    """Return min over ``y = log g`` of ``sum_t p |t| exp(-y[t])``, by an interior point method with its gap taken
+    off.
+    """
     top = np.array([log(n) for n in extents if n > 1])
     cut = [i for i, n in enumerate(extents) if n > 1]
     budget = min(log(p), float(top.sum()))
@@ -99,7 +101,7 @@ def _least_held(extents: Sequence[int], arrays: Sequence[Sequence[int]], p: int)
 
 
 def _interior(size: Any, member: Any, top: Any, budget: float) -> float:
-    """min of ``sum size exp(-member y)`` where ``0 <= y <= top`` and ``sum y = budget``; from below."""
+    """Return min of ``sum size exp(-member y)`` where ``0 <= y <= top`` and ``sum y = budget``; from below."""
     n = len(top)
     y = top * (budget / top.sum())
     system = np.ones((n + 1, n + 1))

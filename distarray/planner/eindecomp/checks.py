@@ -41,7 +41,7 @@ def check_graph(graph: EinGraph) -> None:
 
 
 def _check_cut(v: str, op: EinOp) -> None:
-    """What is prescribed of the cut of an operation."""
+    """Check what is prescribed of the cut of an operation."""
     fixed = op.fixed or {}
     for x in (*op.whole, *fixed):
         if x not in op.labels:

@@ -17,7 +17,8 @@ from distarray.planner.eindecomp.axis_cuts import boundaries
 from distarray.planner.eindecomp.kernel_placement import KernelPlacement, Operation
 from distarray.planner.eindecomp.kernel_room import alive_first, last_readers
 from distarray.planner.eindecomp.kernel_traffic import Copies, OperationTraffic, aggregated, streamed
-from distarray.planner.eindecomp.machine import FAN_IN, n_combines
+from distarray.planner.eindecomp.machine import n_combines
+from distarray.planner.plan import FAN_IN
 
 
 @dataclass(frozen=True, slots=True)

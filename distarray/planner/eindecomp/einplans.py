@@ -90,7 +90,7 @@ class EinPlan:
 
     @property
     def cost(self) -> int | float:
-        """Elements, in the paper's count, or predicted seconds: what `plan_cost` says of `splits`."""
+        """Return elements, in the paper's count, or predicted seconds: what `plan_cost` says of `splits`."""
         if self.objective == "paper":
             return graph_cost(self.graph, self.splits, self.options.repart)
         return self.count.seconds
@@ -338,7 +338,7 @@ def _machine(
 
 
 def _full(graph: EinGraph, splits: Mapping[str, Splits], *, even: bool) -> dict[str, Splits]:
-    """Splits with all labels, checked."""
+    """Return splits with all labels, checked."""
     if unknown := splits.keys() - graph.ops.keys():
         raise ShardingError(f"splits are given for {sorted(map(str, unknown))[0]!r}, which is no op of the graph")
     full: dict[str, Splits] = {}
@@ -378,7 +378,7 @@ def _explained(plan: EinPlan) -> str:
 
 
 def _megabytes(nbytes: float) -> str:
-    """Millions of bytes, three digits at least.
+    """Return millions of bytes, three digits at least.
 
     >>> _megabytes(1_280_000_000), _megabytes(12_345), _megabytes(0)
     ('1280', '0.0123', '0')
@@ -388,7 +388,7 @@ def _megabytes(nbytes: float) -> str:
 
 
 def _numbers(plan: EinPlan, v: str) -> tuple[str, ...]:
-    """Costs of one operation: as the paper counts them, in the bytes of its arrays, and as predicted."""
+    """Return the costs of one operation: as the paper counts them, in the bytes of its arrays, and as predicted."""
     op, d, counted = plan.graph.ops[v], plan.splits[v], plan.count.ops[v]
     elements = (join_cost(op, d), agg_cost(op, d), repart_costs(plan.graph, plan.splits, v, plan.options.repart))
     bound = plan.op_lower_bound(v) * plan.graph.smallest_itemsize(v)
@@ -410,7 +410,9 @@ def _head(plan: EinPlan) -> str:
 
 
 def _total(plan: EinPlan) -> str:
-    """In all: the paper's cost, of it what goes into contractions, lower bound and prediction."""
+    """Return the line of the totals: the paper's cost, of it what goes into contractions, lower bound and
+    prediction.
+    """
     graph, splits = plan.graph, plan.splits
     elements = products = nbytes = 0
     for v, op in graph.ops.items():

@@ -70,7 +70,9 @@ def eliminate(
 def _order(
     sizes: Mapping[Name, int], pairs: Iterable[tuple[Name, Name]], max_entries: int
 ) -> list[tuple[Name, tuple[Name, ...]]]:
-    """Variables in the order in which they go, with the neighbours of each at that time: without making a table."""
+    """Return the variables in the order in which they go, with the neighbours of each at that time: without making a
+    table.
+    """
     number = {v: i for i, v in enumerate(sizes)}
     neighbours: dict[Name, set[Name]] = {v: set() for v in sizes}
     for a, b in pairs:

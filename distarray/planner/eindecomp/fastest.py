@@ -75,7 +75,7 @@ def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = 
 
 
 def _improved(graph: EinGraph, splits: Labelling, machine: Machine, even: bool) -> tuple[KernelPlacement, PlacedCount]:
-    """Placed, and placed again as long as that saves time or bytes."""
+    """Return a plan placed, and placed again as long as that saves time or bytes."""
     placement = KernelPlacement(graph, machine, splits, input_layouts(graph, splits, machine, even=even))
     placement.place()
     best = count(placement)
@@ -208,7 +208,7 @@ def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[PlacedGraph,
 
 
 def _with_places(problem: TimeProblem, best: PlacedGraph, limit: Limit) -> PlacedGraph:
-    """Better than a plan, perhaps: one that knows where that one has put the inputs that lie in fixed cuts.
+    """Return what may be better than a plan: one that knows where that one has put the inputs that lie in fixed cuts.
 
     The search counts every reader of such an input as if its blocks lay best for this one.
     """
@@ -237,7 +237,7 @@ def _is_better(a: PlacedCount, b: PlacedCount, limit: Limit) -> bool:
 
 
 def _candidates(problem: TimeProblem, search: str) -> Iterator[tuple[Labelling, str]]:
-    """Labellings to be placed; with the first the search that was really used."""
+    """Yield labellings to be placed; with the first the search that was really used."""
     if search == "tree":
         yield tree(problem), "tree"
         return
@@ -258,7 +258,7 @@ def _candidates(problem: TimeProblem, search: str) -> Iterator[tuple[Labelling, 
 
 
 def _as_it_lies(problem: TimeProblem) -> Labelling:
-    """Operations follow the layouts of the inputs where they can."""
+    """Return splits with which operations follow the layouts of the inputs where they can."""
     made = {}
     for v, op in problem.graph.ops.items():
         rows = [row for row in problem.followed[v] if op.fixed is not None or all(

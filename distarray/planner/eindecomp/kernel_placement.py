@@ -262,7 +262,9 @@ class KernelPlacement:
         return self._assigned(self.ops[v], gain) if gain.any() else None
 
     def _owners(self, operation: Operation, worth: Any) -> Any:
-        """Each block of the result is where most of its partial results are, and of these where it is worth most."""
+        """Return where each block of the result is: where most of its partial results are, and of these where it is
+        worth most.
+        """
         n_blocks, p = operation.n_blocks, self.machine.p
         if n_blocks == operation.n_kernels:
             owners = np.empty(n_blocks, np.intp)

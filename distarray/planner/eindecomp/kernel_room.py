@@ -125,8 +125,9 @@ class KernelRoom:
         return ordered(op, as_rows(op, uneven_vectors(tuple(without_whole(op)), n)))
 
     def least(self, v: str, rows: Any) -> Any:
-        """Of all vectors, in any number of waves, the one that needs least: for results too large for one worker the
-        share that a worker gets counts as much as what a kernel reads."""
+        """Return, of all vectors, in any number of waves, the one that needs least: for results too large for one
+        worker the share that a worker gets counts as much as what a kernel reads.
+        """
         found = [rows, *[self.in_waves(v, waves) for waves in range(2, MAX_WAVES + 1)]]
         every = np.concatenate([rows for rows in found if len(rows)])
         return every[np.argmin(self.needed(v, every) + _imbalance(self.graph.ops[v], every, self.options.p))]

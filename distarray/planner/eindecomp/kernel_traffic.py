@@ -29,7 +29,7 @@ class OperationTraffic:
 
     @classmethod
     def none(cls, p: int) -> OperationTraffic:
-        """Nothing comes to any of `p` workers."""
+        """Return the traffic of nothing that comes to any of `p` workers."""
         return cls(np.zeros(p), np.zeros(p), np.zeros(p, np.int64))
 
     def __add__(self, other: OperationTraffic) -> OperationTraffic:
@@ -53,7 +53,7 @@ def _seconds(machine: Machine, owners: Any, nbytes: Any) -> Any:
 
 @dataclass
 class Copies:
-    """What workers have of one array: their blocks, and what they fetched. Each element is fetched once.
+    """Copies are what workers have of one array: their blocks, and what they fetched. Each element is fetched once.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def input_layouts(
 
 
 def _fastest(graph: EinGraph, splits: Mapping[str, Splits], group: Sequence[str], machine: Machine) -> tuple[int, ...]:
-    """Of the cuts in which arrays are read the one from which reading them takes the fewest seconds."""
+    """Return, of the cuts in which arrays are read, the one from which reading them takes the fewest seconds."""
     reads = [(u, v, wanted_parts(graph.ops[v], splits[v], i)) for u in group for v, i in graph.reads[u]]
     cuts = sorted({cut for _, _, cut in reads})
     if len(cuts) < 2:
@@ -89,7 +89,7 @@ def spread(
 
 
 def _primes(n: int) -> list[int]:
-    """Prime factors, the largest first."""
+    """Return the prime factors, the largest first."""
     found, q = [], 2
     while n > 1:
         while n % q == 0:

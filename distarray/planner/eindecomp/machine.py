@@ -12,10 +12,8 @@ import numpy as np
 
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.eingraph import EinOp
+from distarray.planner.plan import FAN_IN
 from distarray.planner.rates import Rates
-
-#: Partial results that one combining task takes: as in `lower.combining`.
-FAN_IN = 8
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ class PaperProblem(SearchSpace):
 
     @property
     def ties(self) -> list[Tie]:
-        """An input without a layout is in the one in which every operation reads it."""
+        """Return what is cut alike; an input without a layout is in the one in which every operation reads it."""
         if self._ties is None:
             self._ties = []
             for group in self.graph.equal:

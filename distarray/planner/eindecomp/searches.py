@@ -43,7 +43,7 @@ def exact(problem: SearchSpace, max_entries: int = MAX_ENTRIES) -> tuple[dict[st
 
 
 def tree(problem: SearchSpace) -> dict[str, Splits]:
-    """Dynamic programming from inputs to outputs: valid where every result is consumed at most once.
+    """Return the plan of dynamic programming from inputs to outputs: valid where every result is consumed at most once.
 
     Raises
     ------
@@ -76,20 +76,18 @@ def tree(problem: SearchSpace) -> dict[str, Splits]:
 # --------------------------------------------------------------------------------------------------- linearised
 
 
-def linearised(problem: SearchSpace, *, aware: bool = False) -> dict[str, Splits]:
+def linearised(problem: SearchSpace) -> dict[str, Splits]:
     """Return the paper's heuristic: the longest path of operations that have no label yet, by DP, until all have one.
 
     Arrays that must be cut alike get the cut that is cheapest for the operations that make or read them, before.
-
-    Parameters
-    ----------
-    aware
-        Whether edges to operations that have their labels already are charged too.
     """
-    return problem.plan(_linearised(problem, aware))
+    return problem.plan(_linearised(problem, False))
 
 
 def _linearised(problem: SearchSpace, aware: bool) -> dict[str, int]:
+    """Return the states that the heuristic chooses; `aware`: edges to operations that have their labels already are
+    charged too.
+    """
     graph = problem.graph
     alone = _tied_down(problem)
     chosen: dict[str, int] = {}
@@ -118,7 +116,7 @@ def _linearised(problem: SearchSpace, aware: bool) -> dict[str, int]:
 
 
 def _tied_down(problem: SearchSpace) -> dict[str, Any]:
-    """Costs of the operations, of which those that must fit a tie fit one cut."""
+    """Return the costs of the operations, of which those that must fit a tie fit one cut."""
     alone = {v: problem.alone(v) for v in problem.graph.ops}
     for tie in problem.ties:
         fits = [(v, (tie.cuts[:, None, :] == cuts[None, :, :]).all(axis=2)) for v, cuts in tie.bound]

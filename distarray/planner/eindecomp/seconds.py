@@ -181,7 +181,7 @@ class TimeProblem(SearchSpace):
 
     @cached_property
     def ties(self) -> list[Tie]:
-        """The layout of an input is the cut itself, in which its readers need not read it."""
+        """Return what is cut alike; the layout of an input is the cut itself, in which its readers need not read it."""
         made = []
         for group in self.graph.equal:
             fixed, bound, loose = [], [], []

@@ -71,7 +71,7 @@ def total_cost(tables: Tables, chosen: Mapping[Name, int]) -> Any:
 def _completed(
     tables: Tables, start: Mapping[Any, int], pairs_of: Mapping[Name, Sequence[tuple[Name, Name]]]
 ) -> dict[Name, int]:
-    """With the states of the variables that are no operations; these have only operations as neighbours."""
+    """Return states with those of the variables that are no operations; these have only operations as neighbours."""
     unary, pairwise = tables
     chosen: dict[Name, int] = dict(start)
     for v, cost in unary.items():
@@ -103,7 +103,7 @@ def _solve(
     chosen: dict[Name, int],
     max_entries: int,
 ) -> bool:
-    """Solve a window, or the first half of it if that is too wide; whether it became cheaper."""
+    """Solve a window, or the first half of it if that is too wide; return whether it became cheaper."""
     unary, pairwise = tables
     while window:
         inside = set(window)

@@ -29,7 +29,7 @@ from distarray.sharding.sharding import Sharding
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedStages:
-    """Stages with their cuts, resolved for the nodes at hand, and what they cost.
+    """PlacedStages are stages with their cuts, resolved for the nodes at hand, and what they cost.
 
     Parameters
     ----------

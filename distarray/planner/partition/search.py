@@ -137,7 +137,9 @@ def choose(
 
 
 def _solved(unary: _Unary, pairwise: _Pairwise) -> tuple[dict[_Name, int], str]:
-    """States by variable: the cheapest ones; in graphs that are too wide for that, what windows make of a start."""
+    """Return states by variable: the cheapest ones; in graphs that are too wide for that, what windows make of a
+    start.
+    """
     try:
         return eliminate(unary, pairwise, MAX_ENTRIES)[1], "exact"
     except TooWide:

@@ -22,7 +22,7 @@ from distarray.planner.plan import Corner, Cut, Limits, Parts, Written
 from distarray.planner.shardings import follow, resolve_cut, result_shardings, type_of, type_of_parts
 from distarray.sharding.cuts import MAX_TILES
 from distarray.sharding.mesh import Mesh
-from distarray.sharding.prime import coarsened, prime_factors, prime_mesh, realised, smaller_mesh
+from distarray.sharding.prime import coarsened, dealt_out, prime_factors, prime_mesh, realised, smaller_mesh
 from distarray.sharding.sharding import Sharding
 
 #: Cuts of a stage that are compared. More regular ones are thinned out.
@@ -104,10 +104,7 @@ def regular_cuts(extents: Sequence[int], free: Sequence[int], mesh: Mesh) -> lis
     busy = {way: _n_busy(way, extents, sizes) for way in ways}
     most = max(busy.values())
     found = [way for way, n in busy.items() if n == most and most > 1][:MAX_STATES]
-    return [
-        tuple([tuple([names[k] for k in reversed(range(len(names))) if way[k] == i]) for i in range(len(extents))])
-        for way in found
-    ]
+    return [dealt_out(names, way, len(extents)) for way in found]
 
 
 def _n_busy(way: Sequence[int], extents: Sequence[int], sizes: Sequence[int]) -> int:
@@ -157,7 +154,7 @@ def _with_waves(axes: tuple[tuple[str, ...], ...], mesh: Mesh, facts: Facts, lim
 
 
 class _Variables:
-    """Makes the variables of a graph, stage by stage."""
+    """A _Variables makes the variables of a graph, stage by stage."""
 
     def __init__(
         self, planning: Planning, splits: Mapping[int, tuple[int, ...]], corners: Mapping[int, tuple[int, ...]]

@@ -22,7 +22,9 @@ _FOREVER = 1 << 30
 
 @dataclass(slots=True, eq=False)
 class _AxisFactor:
-    """A factor of a dimension: known axes (major first), or `n` parts of axes that are found later."""
+    """An _AxisFactor is a factor of a dimension: known axes (major first), or `n` parts of axes that are found
+    later.
+    """
 
     n: int
     born: int
@@ -32,7 +34,7 @@ class _AxisFactor:
 
 @dataclass(slots=True)
 class _Push:
-    """What one step pushes: the pieces of its slot, major first."""
+    """A _Push is what one step pushes: the pieces of its slot, major first."""
 
     pieces: list[_AxisFactor] = field(default_factory=list)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
 from distarray.planner.redistribution.places import IntArray
-from distarray.planner.redistribution.problem import Bounds, Parts
+from distarray.planner.redistribution.problem import Bounds, Parts, largest_tile
 from distarray.planner.redistribution.steps import Exchange
 
 
@@ -29,17 +28,7 @@ def exchange(
 ) -> Exchange:
     """Return the exchange after which every device holds the tile of this number; of another team, if it crosses."""
     start, stop = boxes(tiles, shape, parts, bounds)
-    extents = stop - start
-    if bounds:
-        largest = tuple(
-            [
-                -(-s // k) if b is None else max(hi - lo for lo, hi in pairwise(b))
-                for s, k, b in zip(shape, parts, bounds, strict=True)
-            ]
-        )
-    else:
-        largest = tuple([-(-s // k) for s, k in zip(shape, parts)])
-    return Exchange(parts, tiles, largest, start, extents, crosses)
+    return Exchange(parts, tiles, largest_tile(shape, parts, bounds), start, stop - start, crosses)
 
 
 def overlap(a: tuple[IntArray, IntArray], b: tuple[IntArray, IntArray]) -> IntArray:

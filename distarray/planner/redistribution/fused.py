@@ -30,7 +30,7 @@ def slices_between(parts: Parts, finer: IntArray, finer_parts: Parts) -> list[St
     return [DynSlice(i, f // k, finer[:, i] % (f // k)) for i, (k, f) in enumerate(zip(parts, finer_parts)) if f != k]
 
 
-def _refines(fine: IntArray, fine_parts: Parts, coarse: IntArray, coarse_parts: Parts) -> bool:
+def refines(fine: IntArray, fine_parts: Parts, coarse: IntArray, coarse_parts: Parts) -> bool:
     """Return whether every device's fine tile lies in its coarse one, and cuts nest."""
     return all(f % k == 0 for f, k in zip(fine_parts, coarse_parts)) and all(
         (fine[:, i] // (f // k) == coarse[:, i]).all() for i, (f, k) in enumerate(zip(fine_parts, coarse_parts))
@@ -40,7 +40,7 @@ def _refines(fine: IntArray, fine_parts: Parts, coarse: IntArray, coarse_parts: 
 def fused_steps(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
     """Return a plan of slices, at most one exchange, and at most one gather; None if none stays within the bound."""
     a, b = space.src, space.dst
-    if _refines(dst, b, src, a):
+    if refines(dst, b, src, a):
         return slices_between(a, dst, b)
     direct = _gathered(space, src, dst)
     if direct is not None:
@@ -53,7 +53,7 @@ def fused_steps(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None
 
 
 def _gathered(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
-    """Slices, then one gather: where every device finds a piece of its own tile in its target tile."""
+    """Return slices, then one gather: where every device finds a piece of its own tile in its target tile."""
     a, b = space.src, space.dst
     least = tuple([int(np.lcm(x, y)) for x, y in zip(a, b)])
     n = int(np.prod(least))
@@ -62,7 +62,7 @@ def _gathered(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
     for level in (1, *reversed(divisors(space.n_devices // n))):
         for mid in islice(finer(space, least, n * level), MAX_PAIRS):
             tiles = refined(src, a, mid, dst, b)
-            if _refines(tiles, mid, dst, b):
+            if refines(tiles, mid, dst, b):
                 return slices_between(a, tiles, mid) + gather(space, tiles, mid, dst, b)
     return None
 

@@ -61,7 +61,7 @@ def _is_matching(kept: IntArray) -> bool:
 
 
 def _koenig(devices: IntArray, kept: IntArray, n: int) -> IntArray:
-    """Perfect matchings of each cell: devices by (cell, position, replica), one matching after the other."""
+    """Return perfect matchings of each cell: devices by (cell, position, replica), one matching after the other."""
     groups = []
     for cell in devices:
         left = [{} for _ in range(n)]  # type: list[dict[int, list[int]]]

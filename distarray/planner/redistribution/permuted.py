@@ -55,7 +55,7 @@ def lower_permuted(src: IntArray, src_parts: Parts, dst: IntArray, dst_parts: Pa
 
 
 def gathers(tiles: IntArray, parts: Parts, factors: Iterable[tuple[int, int]]) -> list[Step]:
-    """All-gathers along dimensions, over so many devices each, from a map."""
+    """Return all-gathers along dimensions, over so many devices each, from a map."""
     tiles, left = tiles.copy(), list(parts)
     steps: list[Step] = []
     for i, n in factors:

@@ -23,14 +23,16 @@ MAX_ORDERS = 24
 
 
 class PrimeAxis(NamedTuple):
-    """A prime factor of a mesh axis: the coordinate of device ``d`` along it is ``d // stride % size``."""
+    """A PrimeAxis is a prime factor of a mesh axis: the coordinate of device ``d`` along it is ``d // stride
+    % size``.
+    """
 
     stride: int
     size: int
 
 
 class Places:
-    """The devices of a mesh, by the sizes of its axes."""
+    """Places are the devices of a mesh, by the sizes of its axes."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self.sizes = sizes

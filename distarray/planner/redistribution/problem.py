@@ -51,12 +51,20 @@ def divisors(n: int) -> tuple[int, ...]:
     return tuple([d for d in range(n, 1, -1) if n % d == 0])
 
 
-def tile_size(shape: Sequence[int], parts: Sequence[int]) -> int:
+def largest_tile(shape: Sequence[int], parts: Parts, bounds: Bounds = ()) -> tuple[int, ...]:
+    """Return the extents of the largest tile, along each dimension by itself."""
+    every = bounds or [None] * len(parts)
+    return tuple(
+        [
+            -(-s // k) if b is None else max(hi - lo for lo, hi in pairwise(b))
+            for s, k, b in zip(shape, parts, every, strict=True)
+        ]
+    )
+
+
+def tile_size(shape: Sequence[int], parts: Parts, bounds: Bounds = ()) -> int:
     """Return the elements of the largest tile."""
-    n = 1
-    for s, k in zip(shape, parts):
-        n *= -(-s // k)
-    return n
+    return prod(largest_tile(shape, parts, bounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,19 +189,9 @@ class Problem:
         """Return the elements of the larger of the largest tiles of source and target: no tile on the way may be
         larger.
         """
-        return max(
-            _largest(self.shape, self.src_parts, self.src_bounds), _largest(self.shape, self.dst_parts, self.dst_bounds)
-        )
+        ends = ((self.src_parts, self.src_bounds), (self.dst_parts, self.dst_bounds))
+        return max([tile_size(self.shape, parts, bounds) for parts, bounds in ends])
 
 
 def _positions(mesh: Mesh, axes: Sequence[Sequence[str]]) -> Axes:
     return tuple([tuple([mesh.axis_position(name) for name in names if mesh.axis_size(name) > 1]) for names in axes])
-
-
-def _largest(shape: Sequence[int], parts: Parts, bounds: Bounds) -> int:
-    if not bounds:
-        return tile_size(shape, parts)
-    n = 1
-    for s, k, b in zip(shape, parts, bounds, strict=True):
-        n *= -(-s // k) if b is None else max(hi - lo for lo, hi in pairwise(b))
-    return n

@@ -84,7 +84,7 @@ def _reduced(problem: Problem, choice: list[tuple[int, int]]) -> tuple[Problem, 
 
 
 def _varying(places: Places, axes: list[int]) -> IntArray:
-    """Groups of devices that differ in these axes alone, in the order of their index over them, minor first."""
+    """Return groups of devices that differ in these axes alone, in the order of their index over them, minor first."""
     tiles = places.tiles((tuple(axes), tuple([a for a in range(len(places.sizes)) if a not in axes])))
     n = 1
     for a in axes:

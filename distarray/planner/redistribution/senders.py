@@ -100,7 +100,7 @@ def _members(moment: Moment, placement: MemberMap) -> IntArray:
 
 
 class _Map(NamedTuple):
-    """Who holds what: tiles by number, row-major; those of one addend after those of the one before."""
+    """A _Map says who holds what: tiles by number, row-major; those of one addend after those of the one before."""
 
     cell: IntArray
     n_cells: int
@@ -128,7 +128,7 @@ class _Map(NamedTuple):
 
 
 class _Needs(NamedTuple):
-    """What members lack: one row per member and tile of the map before."""
+    """_Needs are what members lack: one row per member and tile of the map before."""
 
     member: IntArray
     tile: IntArray

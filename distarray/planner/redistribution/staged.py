@@ -46,7 +46,7 @@ class StepCosts:
         return self._latency + self._per_element * tile + self._step
 
     def gathers(self, parts: Parts) -> tuple[tuple[tuple[int, int], ...], float]:
-        """In as many steps as are worth it: however they are cut, they move the same elements in all."""
+        """Return gathers in as many steps as are worth it: however they are cut, they move the same elements in all."""
         by_message = self._latency / self._step if self._step else _ONLY_MESSAGES
         factors = [(n, i) for i, (k, d) in enumerate(zip(parts, self._space.dst)) for n in _factors(k // d, by_message)]
         total, now = 0.0, list(parts)

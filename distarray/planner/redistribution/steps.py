@@ -6,15 +6,30 @@ is cut. Since cuts nest, the same integers are right for sizes that do not divid
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
 
 from distarray.planner.redistribution.places import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DynSlice:
-    """Every device keeps one of `n` slices of its tile along `dim`: ``index[d]``. Costs nothing."""
+class Collective:
+    """A Collective is a step, by its name and with what it is told."""
+
+    op: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the step as plain data, without what is not said."""
+        made = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in made.items() if v is not None}
+        return {"op": self.op, **plain}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DynSlice(Collective):
+    """In a DynSlice every device keeps one of `n` slices of its tile along `dim`: ``index[d]``. It costs nothing."""
 
     dim: int
     n: int
@@ -22,14 +37,12 @@ class DynSlice:
 
     op = "dynslice"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        return {"op": self.op, "dim": self.dim, "n": self.n, "index": self.index.tolist()}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AllGather:
-    """The devices of each group, which hold `n` adjacent tiles along `dim` in this order, all get their union."""
+class AllGather(Collective):
+    """In an AllGather the devices of each group, which hold `n` adjacent tiles along `dim` in this order, all get their
+    union.
+    """
 
     dim: int
     n: int
@@ -37,14 +50,10 @@ class AllGather:
 
     op = "allgather"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        return {"op": self.op, "dim": self.dim, "n": self.n, "groups": self.groups.tolist()}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AllToAll:
-    """A group gathers `n` adjacent tiles along `src_dim`, and each member keeps one slice of `dst_dim`.
+class AllToAll(Collective):
+    """In an AllToAll a group gathers `n` adjacent tiles along `src_dim`, and each member keeps one slice of `dst_dim`.
 
     Member ``m`` of a group keeps slice ``m``, or ``index[d]`` if given: a permutation inside each group.
     """
@@ -57,31 +66,19 @@ class AllToAll:
 
     op = "alltoall"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        made = {"op": self.op, "src_dim": self.src_dim, "dst_dim": self.dst_dim, "n": self.n}
-        made["groups"] = self.groups.tolist()
-        if self.index is not None:
-            made["index"] = self.index.tolist()
-        return made
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AllPermute:
-    """Device ``d`` gets the tile that device ``perm[d]`` has, for every device."""
+class AllPermute(Collective):
+    """In an AllPermute device ``d`` gets the tile that device ``perm[d]`` has, for every device."""
 
     perm: IntArray
 
     op = "allpermute"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        return {"op": self.op, "perm": self.perm.tolist()}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Exchange:
-    """Every device gets any tile, from whoever holds pieces of it.
+class Exchange(Collective):
+    """In an Exchange every device gets any tile, from whoever holds pieces of it.
 
     Parameters
     ----------
@@ -115,8 +112,10 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReduceScatter:
-    """The devices of each group hold addends of one tile; each gets the sum of one of `n` slices along `dim`."""
+class ReduceScatter(Collective):
+    """In a ReduceScatter the devices of each group hold addends of one tile; each gets the sum of one of `n` slices
+    along `dim`.
+    """
 
     dim: int
     n: int
@@ -124,23 +123,15 @@ class ReduceScatter:
 
     op = "reduce_scatter"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        return {"op": self.op, "dim": self.dim, "n": self.n, "groups": self.groups.tolist()}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AllReduce:
-    """The devices of each group hold addends of one tile, and all get the sum."""
+class AllReduce(Collective):
+    """In an AllReduce the devices of each group hold addends of one tile, and all get the sum."""
 
     n: int
     groups: IntArray
 
     op = "all_reduce"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        return {"op": self.op, "n": self.n, "groups": self.groups.tolist()}
 
 
 Step: TypeAlias = DynSlice | AllGather | AllToAll | AllPermute | Exchange | ReduceScatter | AllReduce

@@ -20,7 +20,7 @@ from distarray.planner.rates import Rates, current_rates
 from distarray.planner.redistribution.across import across
 from distarray.planner.redistribution.aligned import common_parts, lower_aligned
 from distarray.planner.redistribution.exchange import exchange
-from distarray.planner.redistribution.fused import fused_steps
+from distarray.planner.redistribution.fused import fused_steps, refines, slices_between
 from distarray.planner.redistribution.links import MemberMap
 from distarray.planner.redistribution.permuted import lower_permuted
 from distarray.planner.redistribution.places import IntArray, places_of
@@ -35,7 +35,7 @@ from distarray.planner.redistribution.weak import Elements, Path, Prices, Space,
 
 @dataclass(frozen=True)
 class Solution:
-    """Steps of a plan, for all arrays and meshes that differ in names alone.
+    """A Solution is the steps of a plan, for all arrays and meshes that differ in names alone.
 
     Parameters
     ----------
@@ -162,10 +162,8 @@ def _direct(problem: Problem) -> list[Step]:
     src, dst = source_tiles(problem), target_tiles(problem)
     if problem.is_regular and not problem.crosses:
         a, b = problem.src_parts, problem.dst_parts
-        if all(y % x == 0 for x, y in zip(a, b)) and all(
-            (dst[:, i] // (y // x) == src[:, i]).all() for i, (x, y) in enumerate(zip(a, b))
-        ):
-            return [DynSlice(i, y // x, dst[:, i] % (y // x)) for i, (x, y) in enumerate(zip(a, b)) if x != y]
+        if refines(dst, b, src, a):
+            return slices_between(a, dst, b)
     return [exchange(dst, problem.shape, problem.dst_parts, problem.dst_bounds, crosses=problem.crosses)]
 
 
@@ -174,7 +172,7 @@ def _direct(problem: Problem) -> list[Step]:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """What says how long a plan takes."""
+    """A _Model is what says how long a plan takes."""
 
     itemsize: int
     rates: Rates
@@ -255,7 +253,7 @@ def _crossed(problem: Problem, mode: str, model: _Model) -> tuple[list[Step], st
 
 
 def _reduced(problem: Problem, mode: str, model: _Model) -> tuple[list[Step], str]:
-    """Reductions first, then the plan for what they leave; the best of all ways."""
+    """Return reductions first, then the plan for what they leave; the best of all ways."""
     prime = with_prime_axes(problem)
     ways = list(reductions(prime))
     if mode == "auto":

@@ -10,7 +10,7 @@ import numpy as np
 
 from distarray.planner.redistribution.exchange import boxes, received_by_exchange
 from distarray.planner.redistribution.places import IntArray
-from distarray.planner.redistribution.problem import Parts, Problem
+from distarray.planner.redistribution.problem import Parts, Problem, largest_tile
 from distarray.planner.redistribution.steps import (
     AllGather,
     AllPermute,
@@ -125,4 +125,4 @@ def _shape(shape: Sequence[int], parts: Parts, box: tuple[IntArray, IntArray]) -
     if len(box[0]) and box[0].shape[1]:
         # all tiles are there in a uniform map, so this is ceil(s / k)
         return tuple((box[1] - box[0]).max(axis=0).tolist())
-    return tuple([-(-s // k) for s, k in zip(shape, parts)])
+    return largest_tile(shape, parts)

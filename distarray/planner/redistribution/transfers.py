@@ -50,7 +50,7 @@ class Layer(NamedTuple):
 
 
 class StoredTile(NamedTuple):
-    """The stored tile of a device after a step; before the first step if `moment` is 0."""
+    """A StoredTile is the stored tile of a device after a step; before the first step if `moment` is 0."""
 
     moment: int
     device: int
@@ -105,7 +105,7 @@ class Movement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """What a schedule asks of a step."""
+    """A _Demand is what a schedule asks of a step."""
 
     is_slice: bool
     #: Number of the group of each device, or None.
@@ -197,7 +197,7 @@ def _schedule(
 
 
 def _overlaps(made: Layer, read: Layer) -> Callable[[Tile], tuple[tuple[int, ...], ...]]:
-    """Of a tile of `made`, per dimension, the parts of `read` that it has elements of; none of an empty one."""
+    """Return of a tile of `made`, per dimension, the parts of `read` that it has elements of; none of an empty one."""
     axes = [
         [tuple([p for p in parts_of(other, a, b) if other[p] < other[p + 1]]) for a, b in pairwise(own)]
         for own, other in zip(made.boundaries, read.boundaries, strict=True)
@@ -208,7 +208,9 @@ def _overlaps(made: Layer, read: Layer) -> Callable[[Tile], tuple[tuple[int, ...
 def _suppliers(
     step: _Demand, made: Layer, read: Layer, needed: set[int], stored: Callable[[int], StoredTile]
 ) -> Callable[[int, Sequence[Sequence[int]]], tuple[StoredTile, ...]]:
-    """Who gives the tiles of `read` to a device: itself, its group, who makes it anyway, who has sent least so far."""
+    """Return who gives the tiles of `read` to a device: itself, its group, who makes it anyway, who has sent least so
+    far.
+    """
     holders: defaultdict[Tile, list[int]] = defaultdict(list)
     for device, tile in read.tiles.items():
         holders[tile].append(device)

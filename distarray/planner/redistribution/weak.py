@@ -152,7 +152,9 @@ class Prices(Protocol):
 
 
 class Elements:
-    """The prices of the paper (figure 11): an all-to-all and a permute cost the tile, a gather what it makes."""
+    """Elements are the prices of the paper (figure 11): an all-to-all and a permute cost the tile, a gather what it
+    makes.
+    """
 
     may_repeat = False
 
@@ -187,7 +189,7 @@ class Elements:
         return tile
 
     def least_gathers(self, tile: int) -> float:
-        """The last one makes the target."""
+        """Return what the gather costs that makes the target, the last one; nothing where the tile is that already."""
         return self._last if tile < self._last else 0
 
 
@@ -264,7 +266,9 @@ def _walked(trail: Any) -> tuple[Parts, tuple[tuple[int, int, int], ...]]:
 
 
 class _Prefix(NamedTuple):
-    """Part counts; per dimension what is left of the source's, and the factors pushed on top of it, top last."""
+    """A _Prefix is part counts; per dimension what is left of the source's, and the factors pushed on top of it, top
+    last.
+    """
 
     parts: Parts
     left: Parts
@@ -290,7 +294,9 @@ def _popped(state: _Prefix, i: int, n: int) -> tuple[int, tuple[int, ...]] | Non
 
 
 class _Remainder(NamedTuple):
-    """What is still to be done: dimensions that lack parts, hold too much of the source, have too many parts."""
+    """A _Remainder is what is still to be done: dimensions that lack parts, hold too much of the source, have too many
+    parts.
+    """
 
     missing: int
     over: int
@@ -320,7 +326,9 @@ def by_cost(space: Space, prices: Prices, common: Parts, limit: tuple[float, int
 
 
 class _ByCost:
-    """The queue of `by_cost`: states to be opened, and paths that are complete, by what they cost at least."""
+    """A _ByCost is the queue of `by_cost`: states to be opened, and paths that are complete, by what they cost at
+    least.
+    """
 
     def __init__(self, space: Space, prices: Prices, common: Parts, limit: tuple[float, int]) -> None:
         self.space, self.prices, self.common, self.limit = space, prices, common, limit
@@ -409,7 +417,7 @@ class _ByCost:
 
 
 def _moved(state: _Prefix, i: int, j: int, n: int, rest: tuple[int, tuple[int, ...]]) -> _Prefix:
-    """After an all-to-all that leaves `rest` of dimension `i`."""
+    """Return the parts after an all-to-all that leaves `rest` of dimension `i`."""
     parts, left, pushed = list(state.parts), list(state.left), list(state.pushed)
     parts[i] //= n
     parts[j] *= n

@@ -60,7 +60,7 @@ def _scan(call: NodeCall, *inputs: Value) -> Value:
 
 
 def _batched_scan(call: NodeCall, lengths: Value, *inputs: Value) -> Value:
-    """Scan of opset 8: each batch by itself, and of its own length."""
+    """Run Scan of opset 8: each batch by itself, and of its own length."""
     n_state = len(inputs) - call["num_scan_inputs"]
     batches = []
     for b in range(inputs[0].shape[0]):
