@@ -21,12 +21,12 @@ from distarray.array.access import read
 from distarray.array.environment import forced_parts
 from distarray.array.handle import Handle
 from distarray.array.lifetime import is_alone
-from distarray.array.temporaries import SMALLEST, position
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
 from distarray.expr.expr import GET, SOURCE, Environment, Expr, late_params, postorder, user_frame
 from distarray.expr.lens import Lens
 from distarray.expr.op import Op
+from distarray.kernels.buffers import SMALLEST
 from distarray.kernels.listening import heard, tell
 from distarray.kernels.loans import is_ours
 from distarray.runtime import counters, small
@@ -84,13 +84,8 @@ def _kept(key: Hashable, ready: Any) -> Any:
 # ---------------------------------------------------------------------------------------------- elementwise
 
 
-def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = (), spare: HostArray | None = None) -> Any:
+def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> Any:
     """Return an elementwise operation on handles and Python scalars, boxed; None where it is not computed at the call.
-
-    Parameters
-    ----------
-    spare
-        Elements of an operand that nobody needs afterwards: the result may be written over them.
 
     Raises
     ------
@@ -101,14 +96,10 @@ def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = (), 
     if found is None:
         return None
     ready, blocks, x, env = found
-    is_over = spare is not None and ready.has_inplace and (spare.shape, spare.dtype) == ready.made
-    value, warn = _computed(ready, blocks, spare if is_over else None)
+    value, warn = _computed(ready, blocks)
     if warn is not None:
         warn()
-    result = x._of(value, op, env)
-    if value.nbytes >= SMALLEST:
-        result._base.made_at = position()
-    return result
+    return x._of(value, op, env)
 
 
 def update_at_call(op: Op, x: Handle, other: Any) -> bool:

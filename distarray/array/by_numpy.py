@@ -131,7 +131,7 @@ def _items(index: Any, parsed: Advanced, seen: list[Handle | HostArray]) -> tupl
         return None
 
 
-def _picked(x: Handle, index: Any, parsed: Advanced, *others: Handle) -> tuple[Any, HostArray] | None:
+def _picked(x: Handle, index: Any, parsed: Advanced, *others: Handle) -> tuple[Any, Any] | None:
     """Return an index as numpy takes it, and what it picks; None where that is not computed at the call, or does not
     live where `others` do.
     """
@@ -143,7 +143,7 @@ def _picked(x: Handle, index: Any, parsed: Advanced, *others: Handle) -> tuple[A
     if not small.is_eager(max(prod(shape) * block.itemsize, block.nbytes), x._env):
         return None
     try:
-        return items, np.asarray(block[items])
+        return items, block[items]
     except Exception:
         return None
 
@@ -155,7 +155,9 @@ def get_by_numpy(x: AnyHandle, index: Any, parsed: Advanced) -> AnyHandle | None
         return None
     if counters.active:
         small.count()
-    return x._of(_own(found[1]), TAKE, x._env)
+    made = found[1]
+    is_number = isinstance(made, np.generic)  # an index with an ellipsis makes an array without axes
+    return x._of(_own(np.asarray(made)), TAKE if is_number or made.ndim else SOURCE, x._env)
 
 
 def set_by_numpy(x: Handle, index: Any, parsed: Advanced, value: Any) -> bool:

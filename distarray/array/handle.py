@@ -88,7 +88,7 @@ class Handle:
         """Return a new handle on elements that an operation made at the call, and that nobody else has."""
         self = _new(cls)
         self._base = base = _new(Base)
-        base._node = base.slot = base.made_at = self._read = None
+        base._node = base.slot = self._read = None
         base.block, base._op, base._env = block, op, env
         base.version = 0
         base.history = []

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from sys import getrefcount
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -17,7 +16,6 @@ import numpy as np
 from distarray.array import writes
 from distarray.array.at_call import map_at_call, update_at_call
 from distarray.array.handle import AnyHandle, Handle
-from distarray.array.temporaries import ALONE, spare_memory
 from distarray.expr.bind import map_node, nested
 from distarray.expr.op import CATALOGUE, Op
 from distarray.ops import elementwise
@@ -82,10 +80,7 @@ def _forward(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operan
         if op is None:
             made = function(self, other)
             return made
-        spare = None
-        if (is_spare := getrefcount(self) == ALONE) | (is_other_spare := getrefcount(other) == ALONE):
-            spare = spare_memory(self if is_spare else None, other if is_other_spare else None)
-        made = map_at_call(op, (self, other), (), spare)
+        made = map_at_call(op, (self, other))
         return map_node(op, (self, other)) if made is None else made
 
     return operator
@@ -101,8 +96,7 @@ def _reflected(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Oper
         if op is None:
             made = function(other, self)
             return made
-        spare = spare_memory(None, self) if getrefcount(self) == ALONE else None
-        made = map_at_call(op, (other, self), (), spare)
+        made = map_at_call(op, (other, self))
         return map_node(op, (other, self)) if made is None else made
 
     return operator

@@ -46,7 +46,6 @@ class _ArrivingBase(Base):
 
     def __init__(self, records: list[_Record]) -> None:
         self._records: list[_Record] | None = records
-        self.made_at = None  # not by an operation of this process
         self.version = 0
         self.history = []
 

@@ -66,11 +66,9 @@ class Base:
         Number of the current version; views compare it to know whether what they read is up to date.
     history
         Versions before a current one that may still fail, oldest first.
-    made_at
-        Where the user's code is whose operator or call made a large block, and has no name for it (`temporaries`).
     """
 
-    __slots__ = ("__weakref__", "_env", "_node", "_op", "block", "history", "made_at", "slot", "version")
+    __slots__ = ("__weakref__", "_env", "_node", "_op", "block", "history", "slot", "version")
 
     _env: Environment
     _op: Op
@@ -81,7 +79,6 @@ class Base:
         self.slot: Slot | None = expr.hold(by_base=True)
         self.version = 0
         self.history: list[Expr] = []
-        self.made_at: tuple[int, int] | None = None
 
     @property
     def expr(self) -> Expr | None:

@@ -191,9 +191,11 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
     if env is None:
         if hooks.adopt is None or not args:
             raise TypeError(f"{name}: none of the operands is a DistArray")
-        # numpy scripts call functions on numbers and lists too
+        # numpy scripts call functions on numbers and lists too. Python's numbers are weak beside anything else.
         env, box = hooks.adopt()
-        nodes = [literal(n, env, f"{name}, operand {i}") for i, n in enumerate(nodes)]
+        for i, n in enumerate(nodes):
+            if not plain or type(n) not in _SCALARS:
+                nodes[i] = literal(n, env, f"{name}, operand {i}")
         return Operands(nodes, env, box)
     if plain:
         for i, n in enumerate(nodes):

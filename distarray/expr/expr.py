@@ -242,21 +242,15 @@ _files: set[str] = set()
 
 def user_frame() -> Origin | None:
     """Return where the user's code is, about a microsecond; of a function that one of this package called."""
-    frame = outer_frame()
-    return None if frame is None else Origin(frame.f_code, frame.f_lasti)
-
-
-def outer_frame() -> FrameType | None:
-    """Return the innermost frame outside this package."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename
         if name not in _files:
             if not name.startswith(PACKAGE):
-                break
+                return Origin(frame.f_code, frame.f_lasti)
             _files.add(name)
         frame = frame.f_back
-    return frame
+    return None
 
 
 class Expr:

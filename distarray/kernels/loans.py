@@ -1,8 +1,7 @@
 """Loans: what somebody outside sees of a block, and whether a block is ours to write.
 
-Blocks are written in place where nobody can notice. Who has a block is known, never guessed from reference counts
-alone, which differ between versions of Python (temporary results have a rule of their own,
-`distarray.array.temporaries`):
+Blocks are written in place where nobody can notice. Who has a block is known, never guessed from reference counts,
+which differ between versions of Python:
 
 * a `Stored` says whether our own kernels made its blocks (`exported` is false), and which of them another `Stored` has
   too (`shared`);

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import distarray as dx
-from distarray.array import at_call, temporaries
-from distarray.array.temporaries import SMALLEST
+from distarray.array import at_call
 from distarray.expr.expr import Expr
 from distarray.kernels import ready
+from distarray.kernels.buffers import SMALLEST
 from distarray.testing import force_tiles
 
 A = np.arange(24.0).reshape(4, 6) - 7
@@ -405,10 +405,10 @@ def _run(xp: Any, program: list[Any], new: Callable[[Any], Any]) -> list[Any]:
 
 @contextmanager
 def every_array_is_large() -> Iterator[None]:
-    """Let updates compute into the memory that they write, and temporary results be written over, at any size."""
+    """Let updates compute into the memory that they write at any size."""
     at_call._known.clear()
     with ExitStack() as stack:
-        for module in (at_call, temporaries, ready):
+        for module in (at_call, ready):
             stack.enter_context(mock.patch.object(module, "SMALLEST", 1))
         yield
     at_call._known.clear()

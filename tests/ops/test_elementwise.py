@@ -259,3 +259,22 @@ def test_isclose_of_integers_does_not_overflow(kit):
 def test_integer_operands_of_float_functions_promote_as_numpys(kit):
     for dtype in ("b", "h", "i"):
         assert elementwise.sin(kit.node(np.ones(2, dtype))).dtype == np.sin(np.ones(2, dtype)).dtype
+
+
+@pytest.mark.parametrize("values", [[np.int8(1), np.int8(3)], [np.float32(1.5)], np.int8(2), [1, 2], 3])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda xp, x: xp.maximum(x, 1),
+        lambda xp, x: xp.multiply(2, x),
+        lambda xp, x: xp.clip(x, 1, 4),
+        lambda xp, x: xp.power(x, 2),
+        lambda xp, x: xp.where([True], x, 2),
+        lambda xp, x: xp.hypot(x, 1.5),
+    ],
+)
+def test_python_numbers_are_weak_beside_host_data_too(call: Any, values: Any) -> None:
+    expected = np.asarray(call(np, values))
+    made = call(dx, values)
+    assert made.dtype == expected.dtype
+    np.testing.assert_array_equal(np.asarray(made), expected)
