@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import distarray as dx
 from distarray.expr.op import CATALOGUE
 from distarray.ops import elementwise
 
