@@ -19,8 +19,6 @@ import numpy as np
 from distarray import config, hooks
 from distarray.array.environment import forced_parts
 from distarray.array.handle import AnyHandle, Handle
-from distarray.array.lifetime import is_alone
-from distarray.expr.affine import Affine
 from distarray.expr.expr import GET, SOURCE
 from distarray.expr.indexing import Advanced
 from distarray.kernels.listening import heard
@@ -131,7 +129,7 @@ def _items(index: Any, parsed: Advanced, seen: list[Handle | HostArray]) -> tupl
         return None
 
 
-def _picked(x: Handle, index: Any, parsed: Advanced, *others: Handle) -> tuple[Any, Any] | None:
+def pick(x: Handle, index: Any, parsed: Advanced, *others: Handle) -> tuple[Any, Any] | None:
     """Return an index as numpy takes it, and what it picks; None where that is not computed at the call, or does not
     live where `others` do.
     """
@@ -150,7 +148,7 @@ def _picked(x: Handle, index: Any, parsed: Advanced, *others: Handle) -> tuple[A
 
 def get_by_numpy(x: AnyHandle, index: Any, parsed: Advanced) -> AnyHandle | None:
     """Return ``x[index]``, a copy, of an index with arrays; None where it is not computed at the call."""
-    found = _picked(x, index, parsed)
+    found = pick(x, index, parsed)
     if found is None:
         return None
     if counters.active:
@@ -158,50 +156,6 @@ def get_by_numpy(x: AnyHandle, index: Any, parsed: Advanced) -> AnyHandle | None
     made = found[1]
     is_number = isinstance(made, np.generic)  # an index with an ellipsis makes an array without axes
     return x._of(_own(np.asarray(made)), TAKE if is_number or made.ndim else SOURCE, x._env)
-
-
-def set_by_numpy(x: Handle, index: Any, parsed: Advanced, value: Any) -> bool:
-    """Do what ``x[index] = value`` does with an index with arrays, and return whether that was done.
-
-    Parameters
-    ----------
-    value
-        A Python number, or an array of the dtype of `x`.
-    """
-    base, lens = x._base, x._lens
-    link = lens[0] if lens else Affine.identity(base.shape)
-    is_array = isinstance(value, Handle)
-    block = value._here() if is_array else value
-    if x._readonly or len(lens) > 1 or type(link) is not Affine or block is None:
-        return False
-    if any(
-        each._base is base
-        for each in (*(index if type(index) is tuple else (index,)), value)
-        if isinstance(each, Handle)
-    ):
-        return False  # what is read while it is written
-    if (found := _picked(x, index, parsed, *([value] if is_array else []))) is None:
-        return False
-    items, old = found
-    if not small.is_eager(prod(base.shape) * old.itemsize, x._env):
-        return False
-    if not is_array:
-        if old.dtype.kind not in "biufc":
-            return False
-        number = np.zeros((), old.dtype)
-        number[()] = block  # with numpy's errors and warnings
-        block = number
-    elif block.dtype != old.dtype or block.shape != old.shape:
-        return False
-
-    def fill(memory: HostArray | None) -> HostArray:
-        assert memory is not None
-        memory[items] = block
-        return memory
-
-    if counters.active:
-        small.count()
-    return base.write(link, fill, base.version, is_alone)
 
 
 hooks.call_by_numpy = call_by_numpy

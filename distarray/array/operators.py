@@ -71,33 +71,21 @@ def _left_to(other: object, ufunc: np.ufunc, *operands: Operand, **options: Any)
 
 
 def _forward(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operand], AnyHandle]:
-    op = _OPS.get(function)
-
     def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
         if type(other) not in _PLAIN and not is_operand(other):
             return _left_to(other, ufunc, self, other)  # type: ignore[no-any-return]  # theirs
-        made: AnyHandle
-        if op is None:
-            made = function(self, other)
-            return made
-        made = map_at_call(op, (self, other))
-        return map_node(op, (self, other)) if made is None else made
+        made: AnyHandle = function(self, other)
+        return made
 
     return operator
 
 
 def _reflected(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operand], AnyHandle]:
-    op = _OPS.get(function)
-
     def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
         if type(other) not in _PLAIN and not is_operand(other):
             return _left_to(other, ufunc, other, self)  # type: ignore[no-any-return]  # theirs
-        made: AnyHandle
-        if op is None:
-            made = function(other, self)
-            return made
-        made = map_at_call(op, (other, self))
-        return map_node(op, (other, self)) if made is None else made
+        made: AnyHandle = function(other, self)
+        return made
 
     return operator
 

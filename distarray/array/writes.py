@@ -14,7 +14,7 @@ import numpy as np
 
 from distarray.arguments import naming
 from distarray.array.access import cast, put, read
-from distarray.array.by_numpy import set_by_numpy
+from distarray.array.by_numpy import pick
 from distarray.array.environment import forced_parts
 from distarray.array.following import meet, settled
 from distarray.array.handle import AnyHandle, Handle
@@ -67,7 +67,7 @@ def assign(x: Handle, index: Index, value: Any) -> None:
         x._advance(lambda version: put(version, lens, new))
     else:
         assert type(parsed) is Advanced
-        if (type(value) in _SCALARS or isinstance(value, Handle)) and set_by_numpy(x, index, parsed, value):
+        if _is_scattered_here(x, index, parsed, value):
             return
         enter()
         index = placed(x, parsed)
@@ -76,8 +76,8 @@ def assign(x: Handle, index: Index, value: Any) -> None:
 
 def _is_written_here(base: Base, lens: Lens, shape: Shape, value: Any) -> bool:
     """Write what a lens sees of a base, if that and the value are small and here; return whether that was done."""
-    link = lens[0] if lens else Affine.identity(base.shape)
-    if len(lens) > 1 or type(link) is not Affine or 0 in shape or forced_parts.get() is not None:
+    link = _only_link(base, lens)
+    if link is None or 0 in shape or forced_parts.get() is not None:
         return False
     if type(value) in _SCALARS:
         if base.dtype.kind not in "biufc":
@@ -90,6 +90,42 @@ def _is_written_here(base: Base, lens: Lens, shape: Shape, value: Any) -> bool:
         _check_broadcast(block.shape, shape)
         value = block
     return base.write(link, value, base.version, is_alone)
+
+
+def _is_scattered_here(x: Handle, index: Index, parsed: Advanced, value: Any) -> bool:
+    """Write at an index with arrays, if that and the value are small and here; return whether that was done."""
+    base = x._base
+    link = _only_link(base, x._lens)
+    others = (value,) if isinstance(value, Handle) else ()
+    block = value._here() if others else value
+    if link is None or block is None or not (others or type(value) in _SCALARS):
+        return False
+    read: tuple[Any, ...] = (*(index if type(index) is tuple else (index,)), *others)
+    if any(isinstance(each, Handle) and each._base is base for each in read):
+        return False  # while it is written
+    if (found := pick(x, index, parsed, *others)) is None:
+        return False
+    items, old = found
+    if others:
+        if block.dtype != old.dtype or block.shape != old.shape:
+            return False
+    elif old.dtype.kind in "biufc":
+        block = _scalar(value, old.dtype)
+    else:
+        return False
+
+    def fill(memory: HostArray | None) -> HostArray:
+        assert memory is not None
+        memory[items] = block
+        return memory
+
+    return base.write(link, fill, base.version, is_alone)
+
+
+def _only_link(base: Base, lens: Lens) -> Affine | None:
+    """Return a lens as one affine link; None if it is more than that."""
+    link = lens[0] if lens else Affine.identity(base.shape)
+    return link if len(lens) < 2 and type(link) is Affine else None
 
 
 def _element(value: Any, dtype: DType) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import wraps
+from inspect import unwrap
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
@@ -213,7 +214,7 @@ def by_numpy(
     """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
-        code = _unwrapped(function).__code__
+        code = unwrap(function).__code__
         names = code.co_varnames[: code.co_argcount]
         most = names.index("out") if "out" in names else len(names)  # what is written to is none of the operands
 
@@ -228,12 +229,6 @@ def by_numpy(
         return called
 
     return decorated
-
-
-def _unwrapped(function: Any) -> Any:
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return function
 
 
 def of_numpy(function: Any) -> Any:
