@@ -1,8 +1,14 @@
-"""The exceptions of distarray.
+"""The exceptions of distarray, and warnings at the user's line.
 
 Each is also the builtin that a NumPy user catches, so ``except ValueError`` keeps working. They are raised
 where the user's input enters, before any task exists, with the axis, the numbers and the way out.
 """
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from types import FrameType
 
 __all__ = [
     "BlocksLostError",
@@ -17,6 +23,19 @@ __all__ = [
     "UnreachableBlocksError",
     "WorkerPausedError",
 ]
+
+#: How the names of this package's files begin.
+PACKAGE = str(Path(__file__).parent) + os.sep
+
+
+def warn_user(text: str, category: type[Warning] = RuntimeWarning) -> None:
+    """Warn at the line of the user's code: the innermost that is not of this package."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 class ShardingError(ValueError):

@@ -50,6 +50,14 @@ def test_small_arrays_that_are_added_need_no_planner_and_no_factorisation() -> N
         assert part not in loaded
 
 
+def test_the_import_loads_no_kernel_and_nothing_that_plans() -> None:
+    loaded = run("import sys, distarray; print(*[m for m in sys.modules if m.startswith('distarray.')])").split()
+    assert "distarray.array.array" in loaded
+    for part in ("distarray.kernels.program", "distarray.kernels.monoids", "distarray.kernels.tasks",
+                 "distarray.planner.redistribution", "distarray.lower.bundling"):  # fmt: skip
+        assert part not in loaded
+
+
 def test_all_is_loaded_at_once_where_that_is_asked_for() -> None:
     assert (
         run("import sys, distarray; print('distarray.composed.polynomials' in sys.modules)", EAGER_IMPORT="1") == "True"

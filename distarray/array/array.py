@@ -6,7 +6,6 @@ happens, and what other libraries see.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Self
@@ -28,6 +27,7 @@ from distarray.array.methods import Methods
 from distarray.array.namespace import namespace
 from distarray.array.operators import PRIORITY, Operators
 from distarray.array.pickling import reduce_handle
+from distarray.errors import warn_user
 from distarray.expr.bind import bind_get
 from distarray.expr.expr import GET, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
@@ -312,7 +312,7 @@ def _check_gather(x: Handle) -> None:
     warn = config.get("gather-warn-bytes")
     if warn is not None and n > warn:
         elements.check_room(x.__dx_node__())
-        warnings.warn(f"gathering {n} bytes into this process (gather-warn-bytes = {warn})", stacklevel=3)
+        warn_user(f"gathering {n} bytes into this process (gather-warn-bytes = {warn})", UserWarning)
 
 
 def _adopted() -> tuple[Environment, Callable[[Expr], Any]]:

@@ -17,7 +17,6 @@ from distarray.array.access import copied
 from distarray.array.versions import Base
 from distarray.expr.expr import PUT, Expr
 from distarray.kernels import loans
-from distarray.kernels.backends import NUMPY
 
 #: Held while it is computed what is written to memory that stays: each write reads what the one before has written.
 _lock = threading.RLock()
@@ -76,6 +75,8 @@ def write_through(base: Base, since: Expr, written: Callable[[Expr], Expr]) -> b
 
     What follows is computed first, so that what fails changes nothing. Nothing pending reads the memory (`apart`).
     """
+    from distarray.kernels.backends import NUMPY  # late: the import of the package loads no kernel
+
     memo = since.stored
     with _lock:
         version = written(since)

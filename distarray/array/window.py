@@ -24,7 +24,8 @@ from typing import Any
 
 from distarray import config, hooks
 from distarray.array import versions
-from distarray.expr.expr import ITEM, PACKAGE, Expr, postorder
+from distarray.errors import PACKAGE
+from distarray.expr.expr import ITEM, Expr, postorder
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime import evaluate, observations
 from distarray.runtime.retention import streams

@@ -6,7 +6,6 @@ its next version (`distarray.array.access.put`), and every alias sees it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Generic
 
@@ -22,6 +21,7 @@ from distarray.array.indexing import placed, written
 from distarray.array.lifetime import is_alone
 from distarray.array.versions import Base
 from distarray.array.window import enter
+from distarray.errors import warn_user
 from distarray.expr.bind import bind_reshape, lazily_read, literal, nested
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
@@ -238,9 +238,7 @@ def _text(shape: Shape) -> str:
 
 
 def _warn_of_lost_imaginary_part() -> None:
-    warnings.warn(
-        "Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning, stacklevel=5
-    )
+    warn_user("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning)
 
 
 # ------------------------------------------------------------------------------------------------- augmented

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from distarray.array.environment import TeamLike, environment
+from distarray.errors import warn_user
 from distarray.runtime.calibrate import measured
 from distarray.runtime.clients import team_for_client
 from distarray.runtime.known_rates import Calibration, store_path
@@ -50,5 +50,5 @@ def calibrate(where: TeamLike | Any = "current", *, device: str | None = None, s
     team = team_for_client(where) if hasattr(where, "scheduler_info") else where
     found = measured(environment(team, device))
     if store and not store_calibration(found):
-        warnings.warn(f"{store_path()} cannot be written: the rates hold for this process", stacklevel=2)
+        warn_user(f"{store_path()} cannot be written: the rates hold for this process", UserWarning)
     return found

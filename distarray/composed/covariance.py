@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from distarray.array.array import DistArray
 from distarray.composed.creation import empty
 from distarray.composed.views import as_it_is, beside
 from distarray.dtypes import as_dtype
+from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, elementwise, joining
 from distarray.types import DType
@@ -51,7 +51,7 @@ def cov(
     less = operator.index(int(not bias) if ddof is None else int(ddof))
     weights, divisor = _weights(x, fweights, aweights, less)
     if divisor <= 0:
-        warnings.warn("Degrees of freedom <= 0 for slice", RuntimeWarning, stacklevel=2)
+        warn_user("Degrees of freedom <= 0 for slice")
         divisor = 0.0
     if weights is None:
         centred = x - x.mean(axis=1, keepdims=True)

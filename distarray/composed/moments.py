@@ -66,7 +66,8 @@ def masked_variance(
         Whether the result is nan where the divisor is 0: numpy's rule for what passes over nan.
     """
     result, work = _dtypes(x, dtype)
-    x = x.astype(work, copy=False)
+    if x.dtype == np.float16 and work.kind in "fc":
+        x = x.astype(work, copy=False)
     if mean is None:
         total = reduce(np.add, x, axis, work, keepdims=True, where=True if where is None else where)
         mean = elementwise.divide(total, _count(x, axis, True, where)).astype(work, copy=False)
@@ -76,7 +77,9 @@ def masked_variance(
         result = result.type(0).real.dtype if dtype is None else result
     else:
         square = elementwise.square(away)
-    spread = reduce(np.add, square, axis, None, keepdims=keepdims, where=True if where is None else where)
+    spread = reduce(
+        np.add, square, axis, None if dtype is None else work, keepdims=keepdims, where=True if where is None else where
+    )
     count = _count(x, axis, keepdims, where)
     left = max(count - ddof, 0) if where is None else elementwise.maximum(elementwise.subtract(count, ddof), 0)
     if is_nan_of_few:

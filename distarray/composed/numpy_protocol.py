@@ -7,7 +7,6 @@ A function that has no implementation raises, and says what to do instead. Opt i
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -25,7 +24,7 @@ from distarray.composed.conversion import asarray
 from distarray.composed.numpy_alternatives import way_out
 from distarray.composed.numpy_arguments import Refused, call, own
 from distarray.diagnostics.table import format_nbytes
-from distarray.errors import NotSupportedError
+from distarray.errors import NotSupportedError, warn_user
 from distarray.expr.bind import check_mask
 
 Function = Callable[..., Any]  # of any signature
@@ -117,7 +116,7 @@ def _fallback(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str
     site = (frame.f_code, frame.f_lasti)
     if site not in _warned:
         _warned.add(site)
-        warnings.warn(f"{name} is not implemented for DistArray: gathering {format_nbytes(nbytes)}", stacklevel=4)
+        warn_user(f"{name} is not implemented for DistArray: gathering {format_nbytes(nbytes)}", UserWarning)
     result = func(*hosted(args), **{key: hosted(value) for key, value in kwargs.items()})
     return _boxed(arrays[0], result) if arrays else result
 

@@ -19,6 +19,7 @@ from distarray.composed.moments import masked_mean, masked_variance
 from distarray.composed.nonzero import nonzero
 from distarray.composed.ufunc_reductions import loop_dtype, mask_of, reduce
 from distarray.composed.views import as_distarray
+from distarray.dtypes import as_dtype
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import (
     contractions,
@@ -223,9 +224,12 @@ def std(
 ) -> DistArray:
     """Return the standard deviation over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`)."""
     less = corrected(ddof, correction)
-    if _is_plain(mean, where):
+    if _is_plain(mean, where) and _is_of_moments(x, dtype):
         return into(out, reductions.std(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
-    return into(out, elementwise.sqrt(_masked_variance(x, axis, dtype, less, keepdims, where, mean)))  # type: ignore[no-any-return]
+    variance = _masked_variance(x, axis, dtype, less, keepdims, where, mean)
+    casting = "same_kind" if variance.ndim else "unsafe"  # numpy's root of an array is written into the variance
+    root = elementwise.sqrt(variance).astype(variance.dtype, casting=casting, copy=False)
+    return into(out, root)  # type: ignore[no-any-return]
 
 
 @side_by_side
@@ -247,9 +251,17 @@ def var(
     `mean` is one that is known already, with `axis` kept.
     """
     less = corrected(ddof, correction)
-    if _is_plain(mean, where):
+    if _is_plain(mean, where) and _is_of_moments(x, dtype):
         return _put(out, reductions.var(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))
     return _put(out, _masked_variance(x, axis, dtype, less, keepdims, where, mean))
+
+
+def _is_of_moments(x: Any, dtype: DTypeLike) -> bool:
+    """Return whether a variance in `dtype` is one reduction: its mean is not rounded, no imaginary part is dropped."""
+    if dtype is None:
+        return True
+    kind, given = as_dtype(dtype).kind, as_distarray(x).dtype.kind
+    return given in "mM" or (kind not in "biu" and (kind != "f" or given != "c"))
 
 
 def _masked_variance(x: Any, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: Any, mean: Any) -> Any:

@@ -8,7 +8,6 @@ the call.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from distarray.composed.creation import vander, zeros, zeros_like
 from distarray.composed.pieces import trim_zeros
 from distarray.composed.signals import convolve
 from distarray.composed.views import as_distarray, atleast_1d, beside
+from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, elementwise, joining, linalg, manipulation, repetition, sorting
 
@@ -200,7 +200,7 @@ def polyfit(
     if full:
         return c, residuals, rank, values, rcond
     if int(rank) != order:
-        warnings.warn("Polyfit may be poorly conditioned", np.exceptions.RankWarning, stacklevel=2)
+        warn_user("Polyfit may be poorly conditioned", np.exceptions.RankWarning)
     if not cov:
         return c
     base = linalg.inv(contractions.matmul(left.T, left)) / contractions.outer(scale, scale)

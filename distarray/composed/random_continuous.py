@@ -16,6 +16,7 @@ from distarray.array.array import DistArray
 from distarray.composed.random_parameters import Parameter, drawn_shape, parameter
 from distarray.composed.random_streams import RandomStreams, Where
 from distarray.composed.views import as_distarray
+from distarray.errors import warn_user
 from distarray.ops import elementwise, linalg, reductions
 from distarray.ops.random import random_normal, random_uniform
 from distarray.types import DType, DTypeLike
@@ -330,7 +331,6 @@ def _positive(a: Parameter) -> Any:
 
 
 def _check_covariance(cov: Any, check_valid: str, tol: float) -> None:
-    import warnings
 
     if check_valid == "ignore":
         return
@@ -339,7 +339,7 @@ def _check_covariance(cov: Any, check_valid: str, tol: float) -> None:
         text = "covariance is not symmetric positive-semidefinite."
         if check_valid == "raise":
             raise ValueError(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        warn_user(text)
 
 
 def _root(cov: DistArray, method: str) -> DistArray:

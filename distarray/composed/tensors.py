@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from distarray.arguments import integer, integers, naming, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.composed.views import as_distarray, beside, moveaxis
+from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import joining, linalg
 from distarray.ops.einsums import einsum_order
@@ -45,10 +45,9 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
             f"axisa={axisa}, {sizes[1]} of b along axisb={axisb}"
         )
     if 2 in sizes:
-        warnings.warn(
+        warn_user(
             "Arrays of 2-dimensional vectors are deprecated. Use arrays of 3-dimensional vectors instead.",
             DeprecationWarning,
-            stacklevel=2,
         )
     if sizes == (2, 2):
         return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]

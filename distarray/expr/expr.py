@@ -7,17 +7,16 @@ drops its operands, so that long loops do not pile up. No walk over nodes recurs
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import threading
 import weakref
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
+from distarray.errors import PACKAGE
 from distarray.expr.op import Op, declare
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -235,7 +234,6 @@ class _SavedOrigin:
 
 
 #: Where the files of this package are.
-PACKAGE = str(Path(__file__).parent.parent) + os.sep
 #: Those of its files that were met on the way to the user's code.
 _files: set[str] = set()
 

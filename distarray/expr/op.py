@@ -7,8 +7,9 @@ for a family is a row of `FAMILIES`. Kernels are looked up by `Op.name`.
 from __future__ import annotations
 
 import sys
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from distarray.expr.params import ContractParams, IndexParams, ItemParams, ReduceParams
@@ -176,6 +177,9 @@ def _lookup(name: str, home: str) -> Op:
     return CATALOGUE[name]
 
 
+_facts = attrgetter("name", "kind", "rule", "monoid", "may_raise", "repeatable", "is_identity", "home")
+
+
 def declare(
     name: str,
     kind: Kind,
@@ -195,5 +199,5 @@ def declare(
         frame = frame.f_back  # a family's function, or a comprehension
     op = Op(name, kind, rule, monoid, may_raise, repeatable, is_identity, str(frame.f_globals["__name__"]))
     known = CATALOGUE.setdefault(name, op)
-    assert astuple(known) == astuple(op), f"operation {name!r} is declared twice"
+    assert known is op or _facts(known) == _facts(op), f"operation {name!r} is declared twice"
     return known

@@ -10,9 +10,11 @@ import weakref
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distarray.kernels.backends import NUMPY, Backend, StrictBackend
+if TYPE_CHECKING:
+    from distarray.kernels.backends import Backend
+
 
 #: Of the workers in this process.
 _ranks: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -77,6 +79,8 @@ def backend_for(device: str, member: int = 0) -> Backend:
     RuntimeError
         If CuPy finds no GPU.
     """
+    from distarray.kernels.backends import NUMPY  # late: who imports the package has no block yet
+
     if device == "cpu":
         return NUMPY
     parsed = parse_device(device)
@@ -159,6 +163,8 @@ def check_here(device: str) -> None:
 
 @lru_cache(maxsize=8)
 def _strict(index: int) -> Backend:
+    from distarray.kernels.backends import StrictBackend
+
     return StrictBackend(index)
 
 

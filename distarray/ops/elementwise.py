@@ -10,13 +10,13 @@ from __future__ import annotations
 import builtins
 import cmath
 import math
-import warnings
 from typing import Any
 
 import numpy as np
 
 from distarray.arguments import flag, host_array, integer
 from distarray.dtypes import as_dtype
+from distarray.errors import warn_user
 from distarray.expr.bind import bind, bind_map, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
@@ -189,9 +189,7 @@ def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
         return box(node) if copy else x
     _check_cast(node.dtype, wanted)
     if node.dtype.kind == "c" and wanted.kind not in "cb":
-        warnings.warn(
-            "Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning, stacklevel=2
-        )
+        warn_user("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning)
         x = real(x)
         if wanted == node.dtype.type(0).real.dtype:
             return x

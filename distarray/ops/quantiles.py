@@ -7,7 +7,6 @@ elements come to the host, where they are joined as numpy does it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Generator, Sequence
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from distarray.arguments import host_array, normalize_axes, shown
 from distarray.dtypes import as_dtype
+from distarray.errors import warn_user
 from distarray.expr.bind import (
     bind,
     bind_get,
@@ -187,7 +187,7 @@ def _median_of(row: Expr, cut: Sharding, skips_nan: bool) -> Selection:
 
 def _warn_of_nan(skips_nan: bool) -> None:
     if skips_nan:
-        warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
+        warn_user("All-NaN slice encountered")
 
 
 def _of_few_rows(name: str, row: Expr, make: Callable[[Expr], Selection], dtype: Any) -> Expr:

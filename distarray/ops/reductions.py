@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import warnings
 from collections.abc import Hashable
 from functools import lru_cache
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from distarray.arguments import flag, normalize_axes, normalize_axis, refuse_loose_axis
 from distarray.dtypes import as_dtype
+from distarray.errors import warn_user
 from distarray.expr.bind import bind_reduce, bind_reshape, unbox
 from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
@@ -39,7 +39,7 @@ from distarray.ops.elementwise import astype as _astype
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.programs import Ask, Program, run
 from distarray.ops.sliding import SLIDING, over_windows
-from distarray.ops.ufunc_methods import accumulate
+from distarray.ops.ufunc_methods import accumulate, in_dtype
 from distarray.types import AxesLike, DType, DTypeLike
 
 SUM = declare("sum", "reduce", monoid="sum")
@@ -84,6 +84,8 @@ def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike |
     result = (
         _result_dtype(op.name, node.dtype) if dtype is None else _wanted_dtype(op.name, node.dtype, as_dtype(dtype))
     )
+    if dtype is not None and op.name in _OF_ANY_DTYPE:
+        node = in_dtype(node, result)
     if node.op is SLIDING or node.op is GET:
         made = _over_windows(op, node, axes, keepdims, result, extra)
         if made is not None:
@@ -209,7 +211,7 @@ def _count(x: Array, axis: AxesLike, name: str) -> int:
 def mean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
     """Return the mean over `axis`; of integers in double."""
     if _count(x, axis, "mean") == 0:
-        warnings.warn("Mean of empty slice.", RuntimeWarning, stacklevel=2)
+        warn_user("Mean of empty slice")
     return _reduce(MEAN, x, axis, keepdims, dtype)
 
 
@@ -229,7 +231,7 @@ def std(
 
 def _moments(op: Op, x: Array, axis: AxesLike, ddof: float, keepdims: bool, dtype: DTypeLike | None) -> Array:
     if ddof >= _count(x, axis, op.name):
-        warnings.warn("Degrees of freedom <= 0 for slice.", RuntimeWarning, stacklevel=3)
+        warn_user("Degrees of freedom <= 0 for slice")
     made = _deviation if op is STD else _variance
     return made(x, axis, dtype, int(ddof) if float(ddof).is_integer() else ddof, keepdims=bool(keepdims))
 

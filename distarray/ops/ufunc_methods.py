@@ -19,6 +19,7 @@ from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, bind_reduce, bind_tiles, literal
 from distarray.expr.expr import Expr
 from distarray.expr.op import Op, declare
+from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
 from distarray.ops.programs import row_cut
 from distarray.sharding.sharding import Sharding
@@ -62,9 +63,18 @@ def resolved_dtype(name: str, method: str, dtype: DType, wanted: DType | None, o
     if wanted is None and out is not None:
         function: np.ufunc = getattr(np, name)
         return as_dtype(function.resolve_dtypes((out, dtype, None), casting="unsafe", reduction=True)[0])
+    if wanted is not None and dtype.kind == "c" and wanted.kind in "biuf":
+        dtype = wanted  # else numpy warns here of the imaginary part
     with np.errstate(all="ignore"):
         made = getattr(getattr(np, name), method)(np.ones(1, dtype), dtype=wanted)
     return as_dtype(made.dtype)
+
+
+def in_dtype(node: Expr, dtype: DType) -> Expr:
+    """Return what is folded in `dtype`: complex numbers lose their imaginary parts here, with numpy's warning, and not
+    in kernels, whose warnings nobody sees.
+    """
+    return astype(node, dtype) if node.dtype.kind == "c" and dtype.kind in "iuf" else node
 
 
 def reduce(name: str, x: Array, axes: tuple[int, ...], dtype: DType, *, keepdims: bool = False) -> Array:
@@ -111,6 +121,7 @@ def accumulate(name: str, x: Array, axis: int, dtype: DTypeLike | None = None) -
     node, box = one_array(name, x)
     axis = normalize_axis(axis, node.ndim)
     result = resolved_dtype(name, "accumulate", node.dtype, None if dtype is None else as_dtype(dtype))
+    node = in_dtype(node, result)
     params = (name, result.str)
     cut = _axis_cut(node, axis) if name in ASSOCIATIVE else None
     if cut is None:
@@ -177,6 +188,7 @@ def reduceat(name: str, x: Array, indices: HostArray, axis: int, dtype: DTypeLik
     if outside.any():
         raise IndexError(f"index {indices[outside][0]} out-of-bounds in {name}.reduceat [0, {n})")
     result = resolved_dtype(name, "accumulate", node.dtype, None if dtype is None else as_dtype(dtype))
+    node = in_dtype(node, result)
     if name not in ASSOCIATIVE:
         moved = moveaxis(node, axis, -1)
         starts = literal(indices.astype(np.int64), node.env, name)

@@ -22,8 +22,6 @@ import numpy as np
 from distarray.errors import UnreachableBlocksError
 from distarray.expr.expr import BlockName, Environment, Stored
 from distarray.kernels.inside import is_inside_task
-from distarray.kernels.tasks import project
-from distarray.lower.bundling import bundle_of, key_behind
 from distarray.runtime.attached import attach, read, thread_state
 from distarray.runtime.members import executor_for
 from distarray.sharding.mesh import Mesh
@@ -131,6 +129,9 @@ def settle_here(memo: Stored, arrived: Environment, here: Environment) -> None:
 
 def _taken_out(future: Any, key: Any) -> Any:
     """Return the Future of a task that takes a block out where its bundle is; None of what is in none."""
+    from distarray.kernels.tasks import project  # late, as below: whoever imports the package has no cluster yet
+    from distarray.lower.bundling import bundle_of
+
     place = bundle_of(key)
     return None if place is None else future.client.submit(project, place[1], future, key=key)
 
@@ -167,6 +168,8 @@ class ArrivedBlocks(Sequence[Any]):
         return block if type(block) is not BlockName else self._arrive(range(len(self))[number])
 
     def _arrive(self, number: int) -> Any:
+        from distarray.lower.bundling import key_behind
+
         with self._lock:
             block = self._blocks[number]
             if type(block) is not BlockName:

@@ -12,7 +12,6 @@ import math
 import os
 import platform
 import socket
-import warnings
 import weakref
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 import dask.config
 import numpy as np
 
+from distarray.errors import warn_user
 from distarray.expr.expr import Environment
 from distarray.planner.rates import MEASURED, Rates, RateTable, current_rates
 from distarray.runtime.clients import n_threads, process_threads
@@ -237,9 +237,9 @@ def _load() -> dict[str, Calibration]:
             _known = _read(store_path())
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             _known = {}
-            warnings.warn(
+            warn_user(
                 f"{store_path()} cannot be read ({error}), so the default rates hold; dx.calibrate() writes it anew",
-                stacklevel=2,
+                UserWarning,
             )
     return _known
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -146,3 +147,25 @@ def test_wrong_weights_are_refused() -> None:
         for m, c in ((np, np.asarray), (dx, dx.asarray)):
             with pytest.raises(error):
                 m.quantile(c(V), 0.5, **options)
+
+
+@pytest.mark.parametrize("wanted", [np.int64, np.uint8, np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize("dtype", ["?", "u1", "i8", "f4", "c8", "c16"])
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+def test_variances_are_computed_in_the_dtype_that_is_asked_for(dtype: str, wanted: type) -> None:
+    x = (np.arange(12).reshape(4, 3) % 5 + (2j if dtype[0] == "c" else 0)).astype(dtype)
+    for axis, ddof in ((None, 0), (0, 1), ((0, 1), 2)):
+        expected = np.var(x, axis=axis, dtype=wanted, ddof=ddof)
+        given = np.asarray(dx.var(dx.asarray(x), axis=axis, dtype=wanted, ddof=ddof))
+        assert given.dtype == expected.dtype
+        np.testing.assert_allclose(given, expected, rtol=1e-6)
+    assert int(dx.std(dx.asarray(x), dtype=int)) == int(np.std(x, dtype=int))
+
+
+def test_an_imaginary_part_that_is_dropped_is_told_once_and_at_the_users_line() -> None:
+    x = dx.asarray(np.array([1 + 2j, 3 - 1j]))
+    for function in (dx.sum, dx.cumsum, dx.nansum, dx.mean, dx.var, np.add.reduce, np.multiply.accumulate):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            np.asarray(function(x, dtype=np.float32))
+        assert [(w.category, w.filename) for w in told] == [(np.exceptions.ComplexWarning, __file__)], function
