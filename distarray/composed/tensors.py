@@ -21,7 +21,9 @@ from distarray.types import NBytesLike
 
 @side_by_side
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> DistArray:
-    """Return the cross product of vectors of three elements (or of two, whose third is 0); the other axes broadcast.
+    """Return the cross product of vectors of three elements; the other axes broadcast.
+
+    Vectors of two elements, whose third is 0, are deprecated, and refused from NumPy 2.5 on, as there.
 
     Parameters
     ----------
@@ -45,6 +47,11 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
             f"axisa={axisa}, {sizes[1]} of b along axisb={axisb}"
         )
     if 2 in sizes:
+        if np.lib.NumpyVersion(np.__version__) >= "2.5.0":
+            raise ValueError(
+                f"Both input arrays must be (arrays of) 3-dimensional vectors, but they are {sizes[0]} and {sizes[1]} "
+                "dimensional instead."
+            )
         warn_user(
             "Arrays of 2-dimensional vectors are deprecated. Use arrays of 3-dimensional vectors instead.",
             DeprecationWarning,
