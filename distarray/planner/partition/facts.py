@@ -94,31 +94,16 @@ class Facts:
         return max(found, default=0)
 
 
-def lies_outside(graph: Graph) -> dict[int, Sharding | None]:
-    """Return the types of what is stored before; None for what the client holds."""
-    return {
-        i: None if node.memo.on_client else node.memo.sharding
-        for i, node in enumerate(graph.nodes)
-        if node.memo is not None
-    }
-
-
 def facts_of(stages: Sequence[Stage], graph: Graph, outside: Mapping[int, Sharding | None]) -> list[Facts]:
     """Return the facts of all stages of a graph.
 
     Parameters
     ----------
     outside
-        See `lies_outside`; without what may yet lie in any way.
+        See `Graph.lies`; without what may yet lie in any way.
     """
     made = {i: n for n, s in enumerate(stages) for i in s.nodes}
     return [_facts(n, s, graph, outside, made) for n, s in enumerate(stages)]
-
-
-def is_made_on_the_spot(graph: Graph, i: int, *, is_stored: bool) -> bool:
-    """Return whether a node is made wherever it is read; not what is held, once it is stored."""
-    node = graph.nodes[i]
-    return node.memo is None and node.op.family.is_created and not (is_stored and graph.is_held(i))
 
 
 def _facts(
@@ -132,7 +117,7 @@ def _facts(
     for p, access in enumerate(stage.reads):
         i = access.node
         # the stage that stores a created node makes it itself
-        on_the_spot = is_made_on_the_spot(graph, i, is_stored=made.get(i, number) != number)
+        on_the_spot = graph.is_made_on_the_spot(i, is_stored=made.get(i, number) != number)
         sharding = nodes[i].pin if on_the_spot else outside.get(i)
         r = reading(access, loops, p, nodes, sharding)
         readings.append(r)
