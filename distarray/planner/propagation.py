@@ -118,10 +118,9 @@ class _Propagation:
 
     def _folded(self, loops: Loops, readings: Sequence[Reading]) -> Cut:
         """Return the cut of a fold whose operands lie nowhere: along an axis of the largest of them."""
-        big = max(readings, key=lambda r: prod(r.lens.shape) * self._graph.nodes[r.node].dtype.itemsize)
+        big = max(readings, key=lambda r: r.nbytes)
         fixed = [a for a, loop in enumerate(big.loops) if loop is None or loop in loops.whole]
-        itemsize = self._graph.nodes[big.node].dtype.itemsize
-        cut = _auto(Loops(big.lens.shape, frozenset(fixed)), itemsize, self._mesh, self._limits)
+        cut = _auto(Loops(big.lens.shape, frozenset(fixed)), big.dtype.itemsize, self._mesh, self._limits)
         loop = big.loops[cut.rule.loop] if isinstance(cut.rule, Along) else None
         return cut if loop is None else Cut(Along(loop), tuple([(loop, n) for _, n in cut.waves]))
 

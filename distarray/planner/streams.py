@@ -89,10 +89,10 @@ class Streams:
         """
         for facts in self._planning.facts:
             cut = self._cuts[facts.number]
-            for r, view, itemsize in zip(facts.readings, facts.views, facts.itemsizes, strict=True):
+            for r, view in zip(facts.readings, facts.views, strict=True):
                 loops = [loop for loop in r.loops if loop is not None]
                 parts = [1 if loop is None else cut.parts[loop] for loop in r.loops]
-                nbytes = itemsize * prod(-(-n // k) for n, k in zip(r.lens.shape, parts, strict=True))
+                nbytes = r.dtype.itemsize * prod(-(-n // k) for n, k in zip(r.lens.shape, parts, strict=True))
                 if nbytes > self._large and not (view is not None and self._is_at_hand(r, cut)):
                     yield nbytes, facts, loops
 

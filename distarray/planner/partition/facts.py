@@ -35,8 +35,6 @@ class Facts:
     views
         Per operand how its elements are read; None for what is made on the spot, held by the client or copied to
         all members, and where tiles read ranges of their own.
-    itemsizes
-        Of the operands.
     kernel, flops
         What its kernels do, and how many operations for one point of the loops.
     results
@@ -55,7 +53,6 @@ class Facts:
     loops: Loops
     readings: tuple[Reading, ...]
     views: tuple[View | None, ...]
-    itemsizes: tuple[int, ...]
     kernel: KernelKind
     flops: float
     results: tuple[tuple[int, tuple[int, ...]], ...]
@@ -89,7 +86,7 @@ class Facts:
     @property
     def largest_nbytes(self) -> int:
         """Return the bytes of the largest operand or result."""
-        found = [prod(r.lens.shape) * s for r, s in zip(self.readings, self.itemsizes, strict=True)]
+        found = [r.nbytes for r in self.readings]
         found += [prod(self.loops.extents[a] for a in axes) * s for s, axes in self.results]
         return max(found, default=0)
 
@@ -111,9 +108,9 @@ def _facts(
 ) -> Facts:
     nodes = graph.nodes
     if stage.family.is_item:
-        return Facts(number, stage, Loops(()), (), (), (), "map", 0, (), stage.reads[0].node, -1)
+        return Facts(number, stage, Loops(()), (), (), "map", 0, (), stage.reads[0].node, -1)
     loops = stage_loops(stage, nodes)
-    readings, views, itemsizes = [], [], []
+    readings, views = [], []
     for p, access in enumerate(stage.reads):
         i = access.node
         # the stage that stores a created node makes it itself
@@ -126,8 +123,6 @@ def _facts(
         )
         is_nowhere = is_nowhere or _is_everywhere(nodes[i], sharding)
         views.append(None if is_nowhere else view_of(r, loops, nodes[stage.nodes[0]].shape))
-        dtype = nodes[i].dtype
-        itemsizes.append(dtype.itemsize)
     kernel = _kernel(stage, loops, nodes)
     leader = _leader(stage, graph, outside)
     pinned = next((i for i in stage.nodes if nodes[i].pin is not None and nodes[i].op.kind != "put"), -1)
@@ -137,7 +132,6 @@ def _facts(
         loops,
         tuple(readings),
         tuple(views),
-        tuple(itemsizes),
         kernel,
         _flops(stage, loops, nodes),
         _results(stage, loops, nodes),

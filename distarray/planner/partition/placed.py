@@ -146,8 +146,8 @@ class Planning:
                 held = self.costs.held(facts, p, [lying])
                 elements = self.costs.elements_moved(facts, p, [lying], boxes)[0, 0]
                 elements = received.less(r.node, view, facts.loops, held, boxes, elements)
-                seconds += self.costs.transfer_seconds(elements, facts.itemsizes[p])
-                nbytes += round(float(elements.sum())) * facts.itemsizes[p]
+                seconds += self.costs.transfer_seconds(elements, r.dtype.itemsize)
+                nbytes += round(float(elements.sum())) * r.dtype.itemsize
             yield StageCost(seconds, nbytes, float(self.costs.penalty(facts, boxes)[0]))
 
     def _until_done(self, shardings: Sequence[Sharding], costs: Sequence[StageCost]) -> float:
