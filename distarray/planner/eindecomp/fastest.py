@@ -24,8 +24,8 @@ from distarray.planner.eindecomp.seconds import TimeProblem
 
 #: As long as what is placed needs more than it may, plans are searched for under a limit that is tightened so often ..
 TIGHTER = 4
-#: .. and among cuts whose results lie ever more evenly on the workers (`KernelRoom.slack`).
-SLACKS = (np.inf, 0.25, 0.0)
+#: .. and among cuts whose results lie evenly on the workers (`KernelRoom.slack`).
+SLACKS = (np.inf, 0.0)
 #: Searches for the smallest limit, where nothing fits the one that is given.
 SMALLER = 16
 #: Plans whose predicted seconds differ by less than this share are equally fast: that which moves fewer bytes is kept.
@@ -202,29 +202,7 @@ def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[PlacedGraph,
         if best is None or _is_better(found.count, best.count, limit):
             best = found
     assert best is not None
-    if search == "exact":
-        best = _with_places(problem, best, limit)
     return best, used
-
-
-def _with_places(problem: TimeProblem, best: PlacedGraph, limit: Limit) -> PlacedGraph:
-    """Return what may be better than a plan: one that knows where that one has put the inputs that lie in fixed cuts.
-
-    The search counts every reader of such an input as if its blocks lay best for this one.
-    """
-    graph = problem.graph
-    inputs = {
-        u: replace(a, workers=tuple(best.placement.arrays[u].owners.tolist()))
-        for u, a in graph.inputs.items()
-        if a.layout is not None and a.workers is None
-    }
-    if not inputs:
-        return best
-    known = TimeProblem(
-        replace(graph, inputs={**graph.inputs, **inputs}), problem.options, problem.machine, problem.room
-    )
-    found = placed(problem.graph, exact(known)[0], problem.machine, limit)
-    return found if _is_better(found.count, best.count, limit) else best
 
 
 def _is_better(a: PlacedCount, b: PlacedCount, limit: Limit) -> bool:
@@ -253,16 +231,3 @@ def _candidates(problem: TimeProblem, search: str) -> Iterator[tuple[Labelling, 
             found = exact(PaperProblem(problem.graph, replace(problem.options, p=n, kernels=kernels)))[0]
             if all(n_kernels(found[v]) in problem.states[v].kernels for v in problem.counts):
                 yield found, ""
-    if any(problem.followed.values()) and not problem.graph.equal:
-        yield _as_it_lies(problem), ""
-
-
-def _as_it_lies(problem: TimeProblem) -> Labelling:
-    """Return splits with which operations follow the layouts of the inputs where they can."""
-    made = {}
-    for v, op in problem.graph.ops.items():
-        rows = [row for row in problem.followed[v] if op.fixed is not None or all(
-            k <= (1 if x in op.whole else op.extents[x]) for x, k in zip(op.labels, row)
-        )]  # fmt: skip
-        made[v] = dict(zip(op.labels, rows[0])) if rows else problem.states[v].splits(int(problem.alone(v).argmin()))
-    return made
