@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Reading
-from distarray.planner.partition.placed import Planning
+from distarray.planner.partition.resolved import Planning
 from distarray.planner.plan import Limits, Plan, Stage
 from distarray.planner.rates import Rates
 from distarray.planner.redistributing import redistributes

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from distarray.errors import MemoryBudgetError
 from distarray.planner.loops import Reading
 from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.placed import Planning
+from distarray.planner.partition.resolved import Planning
 from distarray.planner.plan import Pinned, Plan, Stage, Written
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding

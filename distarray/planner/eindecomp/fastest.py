@@ -10,7 +10,7 @@ import numpy as np
 
 from distarray.errors import MemoryBudgetError
 from distarray.planner.eindecomp.candidates import Kernels, Options
-from distarray.planner.eindecomp.counting import PlacedCount, count
+from distarray.planner.eindecomp.counting import GraphCount, count
 from distarray.planner.eindecomp.eingraph import EinGraph
 from distarray.planner.eindecomp.elimination import MAX_ENTRIES
 from distarray.planner.eindecomp.kernel_placement import ROUNDS, KernelPlacement
@@ -40,21 +40,21 @@ class Limit:
 
     nbytes: float | None = None
 
-    def admits(self, counted: PlacedCount) -> bool:
+    def admits(self, counted: GraphCount) -> bool:
         """Return whether a placed graph stays within it."""
         return self.nbytes is None or counted.peak_bytes <= self.nbytes
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedGraph:
-    """A PlacedGraph is a graph whose cuts are chosen and whose kernels have workers, with what it costs."""
+class PricedGraph:
+    """A PricedGraph is a graph whose cuts are chosen and whose kernels have workers, with what it costs."""
 
     splits: Labelling
     placement: KernelPlacement
-    count: PlacedCount
+    count: GraphCount
 
 
-def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = Limit()) -> PlacedGraph:
+def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = Limit()) -> PricedGraph:
     """Place a labelled graph: a function of what is given, so that every count can be had again.
 
     Under a limit that copies do not fit they are streamed, and if that does not suffice inputs are spread over all
@@ -67,14 +67,14 @@ def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = 
             if streamed:
                 counted = count(placement, streamed=True)
             if found is None or counted.peak_bytes < found.count.peak_bytes:
-                found = PlacedGraph(splits, placement, counted)
+                found = PricedGraph(splits, placement, counted)
             if limit.admits(counted):
-                return PlacedGraph(splits, placement, counted)
+                return PricedGraph(splits, placement, counted)
     assert found is not None
     return found
 
 
-def _improved(graph: EinGraph, splits: Labelling, machine: Machine, even: bool) -> tuple[KernelPlacement, PlacedCount]:
+def _improved(graph: EinGraph, splits: Labelling, machine: Machine, even: bool) -> tuple[KernelPlacement, GraphCount]:
     """Return a plan placed, and placed again as long as that saves time or bytes."""
     placement = KernelPlacement(graph, machine, splits, input_layouts(graph, splits, machine, even=even))
     placement.place()
@@ -90,13 +90,13 @@ def _improved(graph: EinGraph, splits: Labelling, machine: Machine, even: bool) 
     return placement, best
 
 
-def _rank(counted: PlacedCount) -> tuple[float, int]:
+def _rank(counted: GraphCount) -> tuple[float, int]:
     return counted.seconds, counted.moved_bytes
 
 
 def fastest(
     graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit = Limit()
-) -> tuple[PlacedGraph, str]:
+) -> tuple[PricedGraph, str]:
     """Return the plan with the fewest predicted seconds that fits, and the search that was really used.
 
     Raises
@@ -125,7 +125,7 @@ class _NothingFits(Exception):
 
 def _under_limit(
     graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit
-) -> tuple[PlacedGraph, str]:
+) -> tuple[PricedGraph, str]:
     """Return the fastest plan that is found to fit, under a limit that is tightened until one does."""
     assert limit.nbytes is not None
     free, used = _best(TimeProblem(graph, options, machine), search, limit)
@@ -176,11 +176,11 @@ def _smallest(
     return smallest
 
 
-def _smaller(a: PlacedGraph, b: PlacedGraph) -> PlacedGraph:
+def _smaller(a: PricedGraph, b: PricedGraph) -> PricedGraph:
     return a if a.count.peak_bytes < b.count.peak_bytes else b
 
 
-def _last_resort(graph: EinGraph, options: Options, machine: Machine, limit: Limit) -> PlacedGraph:
+def _last_resort(graph: EinGraph, options: Options, machine: Machine, limit: Limit) -> PricedGraph:
     """Return every operation in the waves and parts in which it needs least."""
     assert limit.nbytes is not None
     room = KernelRoom(graph, options, limit.nbytes)
@@ -189,7 +189,7 @@ def _last_resort(graph: EinGraph, options: Options, machine: Machine, limit: Lim
     return placed(graph, splits, machine, limit)
 
 
-def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[PlacedGraph, str]:
+def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[PricedGraph, str]:
     """Return the fastest of the candidates that fit, or the one that needs least if none does."""
     used, best = search, None
     seen = []
@@ -205,7 +205,7 @@ def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[PlacedGraph,
     return best, used
 
 
-def _is_better(a: PlacedCount, b: PlacedCount, limit: Limit) -> bool:
+def _is_better(a: GraphCount, b: GraphCount, limit: Limit) -> bool:
     """Return whether one is faster, or the only one that fits, or needs less where none does."""
     if not limit.admits(a) or not limit.admits(b):
         return a.peak_bytes < b.peak_bytes

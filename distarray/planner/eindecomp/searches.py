@@ -10,13 +10,13 @@ import numpy as np
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.eingraph import EinGraph
 from distarray.planner.eindecomp.elimination import MAX_ENTRIES, TooWide, eliminate
+from distarray.planner.eindecomp.neighbourhoods import improved
 from distarray.planner.eindecomp.paper_costs import Splits
 from distarray.planner.eindecomp.problems import SearchSpace
-from distarray.planner.eindecomp.windows import improved
 
 
 def exact(problem: SearchSpace, max_entries: int = MAX_ENTRIES) -> tuple[dict[str, Splits], str]:
-    """Return the cheapest labelling, by elimination; for graphs that are too wide a good one that no window improves.
+    """Return the cheapest labelling, by elimination; of graphs that are too wide one that no neighbourhood improves.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 A stage costs what its busiest member computes, what members are sent of its operands and of partial results, and its
 tasks. Bytes count on their places (`box_traffic`). `search`
-compares cuts by these seconds, `placed.Planning` adds them up for whole plans, and `explain` shows them.
+compares cuts by these seconds, `resolved.Planning` adds them up for whole plans, and `explain` shows them.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from distarray.sharding.sharding import Sharding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlacedStages:
-    """PlacedStages are stages with their cuts, resolved for the nodes at hand, and what they cost.
+class ResolvedStages:
+    """ResolvedStages are stages with their cuts, resolved for the nodes at hand, and what they cost.
 
     Parameters
     ----------
@@ -92,13 +92,13 @@ class Planning:
         """Return where everything lies before the first stage, if inputs lie so that may lie in any way."""
         return Resolver(self.graph, self.mesh, {**self.outside, **inputs})
 
-    def place(self, stages: Sequence[Stage], inputs: Mapping[int, Sharding] | None = None) -> PlacedStages:
+    def place(self, stages: Sequence[Stage], inputs: Mapping[int, Sharding] | None = None) -> ResolvedStages:
         """Return the types that the cuts of stages mean, and their costs."""
         inputs = self.inputs if inputs is None else inputs
         resolver = self.resolver(inputs)
         shardings = [resolver.step(s, f.loops, f.readings) for f, s in zip(self.facts, stages, strict=True)]
         costs = tuple(self._stage_costs(shardings, resolver.lies))
-        return PlacedStages(tuple(stages), tuple(shardings), inputs, costs, self._until_done(shardings, costs))
+        return ResolvedStages(tuple(stages), tuple(shardings), inputs, costs, self._until_done(shardings, costs))
 
     def said(
         self, stages: Sequence[Stage], wanted: Mapping[int, tuple[Cut | None, Sharding]], inputs: Mapping[int, Sharding]
