@@ -99,7 +99,7 @@ def map_blocks(
     shape = broadcast_shapes(*[n.shape for n in nodes])
     axes = ResultAxes(shape, drop_axis, new_axis, chunks)
     terms: list[tuple[Hashable, ...]] = [tuple(range(len(shape) - n.ndim, len(shape))) for n in nodes]
-    result = tuple([("new", i) if a is None else a for i, a in enumerate(axes.of)])
+    result: tuple[Hashable, ...] = tuple([("new", i) if a is None else a for i, a in enumerate(axes.of)])
     named = _Indices(result, terms, [n.shape for n in nodes], {("new", i): n for i, n in axes.new.items()})
     is_informed = has_keyword(func, "block_id") or has_keyword(func, "block_info")
     if is_informed or axes.block_extents is not None:

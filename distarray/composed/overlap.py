@@ -8,6 +8,7 @@ the edges of the array is made where it is read, but for periodic boundaries, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -288,6 +289,7 @@ def _operand(
     return tuple(made)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Overlapping:
     """An _Overlapping is a user function on enlarged blocks, as `kernels.user_functions` calls it.
 
@@ -303,19 +305,10 @@ class _Overlapping:
         For each axis of the result the axis of the operands, or None.
     """
 
-    __slots__ = ("function", "of", "operands", "trim_as")
-
-    def __init__(
-        self,
-        function: InformedFunction,
-        operands: tuple[tuple[_OperandAxis, ...], ...],
-        trim_as: int,
-        of: tuple[int | None, ...],
-    ) -> None:
-        self.function = function
-        self.operands = operands
-        self.trim_as = trim_as
-        self.of = of
+    function: InformedFunction
+    operands: tuple[tuple[_OperandAxis, ...], ...]
+    trim_as: int
+    of: tuple[int | None, ...]
 
     def on_tile(self, xp: Any, tile: tuple[int, ...], *parts: Any) -> Any:
         """Return what the function gives for a tile, trimmed; `xp` is the namespace of the blocks."""
@@ -348,9 +341,6 @@ class _Overlapping:
             axis = None if a is None else by_axis.get(a)
             found.append((0, 0) if axis is None else axis.halo.around(*self._range(axis, tile), axis.bounds[-1]))
         return found
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Overlapping, (self.function, self.operands, self.trim_as, self.of)
 
     def __repr__(self) -> str:
         return repr(self.function)
