@@ -38,16 +38,19 @@ class UserFunction:
         Called with a block in each place of `template` that is None, in order, and `keywords`.
     template
         Positional arguments, each in a tuple of its own; None stands for a block.
+    names
+        Keywords that stand for blocks, after the positional ones.
     """
 
     function: Callable[..., Any]
     template: tuple[tuple[Any] | None, ...]
     keywords: dict[str, Any]
+    names: tuple[str, ...] = ()
 
     def __call__(self, *blocks: Any, **more: Any) -> Any:
         given = iter(blocks)
         positional = [next(given) if a is None else a[0] for a in self.template]
-        return self.function(*positional, **self.keywords, **more)
+        return self.function(*positional, **self.keywords | dict(zip(self.names, given, strict=True)), **more)
 
     def __repr__(self) -> str:
         return getattr(self.function, "__name__", repr(self.function))
