@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from distarray.planner.redistribution.groups import cells, gather_groups, matched_groups
+from distarray.planner.redistribution.groups import cells, matched_groups
+from distarray.planner.redistribution.permuted import gathers
 from distarray.planner.redistribution.places import Places, PrimeAxis
 from distarray.planner.redistribution.problem import Problem
-from distarray.planner.redistribution.steps import AllGather, AllToAll, DynSlice, Step
+from distarray.planner.redistribution.steps import AllToAll, DynSlice, Step
 from distarray.planner.redistribution.weak import Path
 from distarray.sharding.prime import prime_factors
 
@@ -185,9 +186,4 @@ def _steps(problem: Problem, places: Places, path: Path, pushes: list[_Push]) ->
         tiles[:, j] = tiles[:, j] * n + kept
         parts[j] *= n
         steps.append(AllToAll(i, j, n, groups, index_or_none))
-    for i, n in path.gathers:
-        position = tiles[:, i] % n
-        tiles[:, i] //= n
-        parts[i] //= n
-        steps.append(AllGather(i, n, gather_groups(cells(tiles, parts), position, n)))
-    return steps
+    return [*steps, *gathers(tiles, tuple(parts), path.gathers)]
