@@ -105,7 +105,7 @@ def tell(results: Sequence[Any], name: str) -> None:
     """Let pending results be computed by a told plan; ``searched`` is the best one that the planner's search finds."""
     from distarray import config
     from distarray.planner.cache import PLANS
-    from distarray.planner.partition.placed import Planning
+    from distarray.planner.partition.resolved import Planning
     from distarray.runtime.known_rates import rates_for
     from distarray.runtime.planning import limits_of, plan_of
 

@@ -14,7 +14,7 @@ Objective = Literal["time", "paper"]
 @lru_cache(maxsize=1024)
 def planned_cost(factors: Factors, steps: tuple[PathStep, ...], objective: Objective) -> float:
     """Return what the best plan costs for the products of an order on the members that there are."""
-    layouts = factors.layouts or (None,) * len(factors.terms)
+    layouts = factors.parts or (None,) * len(factors.terms)
     inputs = {
         f"x{i}": Input(tuple([factors.extents[k] for k in term]), layout, itemsize=factors.itemsize)
         for i, (term, layout) in enumerate(zip(factors.terms, layouts, strict=True))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from distarray.arguments import integers, mapping, normalize_axes, sequence, shown
-from distarray.composed.grid import Grid, grid_over, ranges_of
+from distarray.composed.grid import grid_over, ranges_of
 from distarray.composed.user_function import (
     MAP_BLOCKS,
     MAP_WINDOWS,
@@ -29,8 +29,8 @@ from distarray.composed.user_function import (
 from distarray.errors import NotSupportedError
 from distarray.expr.bind import Operands, bind, bind_windows, broadcast_shapes
 from distarray.expr.expr import Expr
-from distarray.expr.tiles import Bounds, Windows
-from distarray.types import DType, DTypeLike
+from distarray.expr.tiles import Bounds, Ranges, Windows
+from distarray.types import DTypeLike
 
 
 def map_blocks(
@@ -98,13 +98,15 @@ def map_blocks(
     function, nodes, operands = arguments("map_blocks", func, args, kwargs)
     shape = broadcast_shapes(*[n.shape for n in nodes])
     axes = ResultAxes(shape, drop_axis, new_axis, chunks)
+    terms: list[tuple[Hashable, ...]] = [tuple(range(len(shape) - n.ndim, len(shape))) for n in nodes]
+    result: tuple[Hashable, ...] = tuple([("new", i) if a is None else a for i, a in enumerate(axes.of)])
+    named = _Indices(result, terms, [n.shape for n in nodes], {("new", i): n for i, n in axes.new.items()})
     is_informed = has_keyword(func, "block_id") or has_keyword(func, "block_info")
     if is_informed or axes.block_extents is not None:
         places = tuple([i for i, a in enumerate(args) if is_array(a)])
-        return _on_grid(function, nodes, places, axes, operands, dtype, infer)
-    found = dtype_of("map_blocks", dtype, infer, lambda: function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes]))
-    rule = axes.rule([n.shape for n in nodes])
-    return bind(MAP_BLOCKS, (), axes.result_shape, found, (rule, found.str), (function,), operands)
+        adjust = dict(zip(result, axes.block_extents or (), strict=False))
+        return _on_grid("map_blocks", function, nodes, places, named, adjust, operands, dtype, infer)
+    return _on_any_blocks("map_blocks", function, nodes, named, operands, dtype, infer)
 
 
 class ResultAxes:
@@ -121,7 +123,6 @@ class ResultAxes:
     """
 
     def __init__(self, shape: tuple[int, ...], drop_axis: Any, new_axis: Any, chunks: Any) -> None:
-        self.shape = shape
         self.dropped = () if drop_axis is None else normalize_axes(drop_axis, len(shape), "drop_axis")
         given = () if new_axis is None else integers(new_axis, "new_axis")
         ndim = len(shape) - len(self.dropped) + len(given)
@@ -143,32 +144,6 @@ class ResultAxes:
                 "of the result"
             )
 
-    @property
-    def result_shape(self) -> tuple[int, ...]:
-        """Return the shape of the result where blocks keep the extents of the axes that stay."""
-        return tuple([self.new[i] if a is None else self.shape[a] for i, a in enumerate(self.of)])
-
-    def rule(self, shapes: Sequence[tuple[int, ...]]) -> str:
-        """Return the ShardingRule for operands of these shapes."""
-        terms = []
-        for own in shapes:
-            first = len(self.shape) - len(own)
-            names = ["1" if n != self.shape[first + i] else f"a{first + i}" for i, n in enumerate(own)]
-            terms.append(" ".join(names) or "()")
-        result = [f"n{i}" if a is None else f"a{a}" for i, a in enumerate(self.of)]
-        clauses = [f"a{a}: whole" for a in self.dropped] + [f"n{i}: new({n})" for i, n in self.new.items()]
-        return ", ".join(terms) + " -> " + " ".join(result) + (" | " + ", ".join(clauses) if clauses else "")
-
-    def bounds(self, grid: Grid) -> tuple[Bounds, ...]:
-        """Return the boundaries of the tiles of the result."""
-        found: list[Bounds] = []
-        for i, a in enumerate(self.of):
-            known = (0, self.new[i]) if a is None else grid.bounds[a]
-            if self.block_extents is not None:
-                known = block_bounds(self.block_extents[i], known, i)
-            found.append(known)
-        return tuple(found)
-
 
 def block_bounds(extents: Any, known: Bounds, axis: int) -> Bounds:
     """Return the boundaries of blocks of these extents, an int for all or one for each, where tiles have the boundaries
@@ -189,50 +164,6 @@ def block_bounds(extents: Any, known: Bounds, axis: int) -> Bounds:
         )
     given = iter(sizes)
     return tuple(itertools.accumulate([next(given) if is_block else 0 for is_block in some], initial=0))
-
-
-def _on_grid(
-    function: UserFunction,
-    nodes: Sequence[Expr],
-    places: tuple[int, ...],
-    axes: ResultAxes,
-    operands: Operands,
-    dtype: DTypeLike,
-    infer: bool,
-) -> Any:
-    """Return `map_blocks` on the tiles of the largest operand."""
-    ndim = len(axes.shape)
-    of_operands = [range(ndim - n.ndim, ndim) for n in nodes]
-    grid = grid_over(nodes, of_operands, axes.shape).uncut(axes.dropped)
-    loop_of = {a: i for i, a in enumerate(axes.of) if a is not None}
-    reads = tuple(
-        [
-            tuple(
-                [
-                    None if a in axes.dropped or n != axes.shape[a] else (loop_of[a], ranges_of(grid.bounds[a]))
-                    for a, n in zip(own, node.shape, strict=True)
-                ]
-            )
-            for own, node in zip(of_operands, nodes, strict=True)
-        ]
-    )
-    windows = Windows(reads, axes.bounds(grid))
-    shapes = tuple([n.shape for n in nodes])
-
-    def example() -> Any:
-        informed = InformedFunction(function, places, shapes, windows, np.dtype(np.float64))
-        told = informed.information((0,) * len(windows.grid))
-        return function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes], **told)
-
-    found = dtype_of("map_blocks", dtype, infer, example)
-    return _bound(InformedFunction(function, places, shapes, windows, found), nodes, grid.cut(axes.of), found, operands)
-
-
-def _bound(
-    function: InformedFunction, nodes: Sequence[Expr], cut: Any, dtype: DType, operands: Operands
-) -> Any:  # boxed as the operands are
-    windows = function.windows._replace(late=(function,))
-    return operands.box(bind_windows(MAP_WINDOWS, nodes, windows, dtype, cut))
 
 
 # ------------------------------------------------------------------------------------------------- blockwise
@@ -315,10 +246,9 @@ def blockwise(
             f"blockwise: the result lacks the indices {named.contracted}; blocks are whole along them, so say "
             "concatenate=True, or use dx.reduction for partial results"
         )
-    found = dtype_of("blockwise", dtype, infer, lambda: function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes]))
     if not adjust:
-        return bind(MAP_BLOCKS, (), named.result_shape, found, (named.rule(), found.str), (function,), operands)
-    return _adjusted(function, nodes, named, adjust, found, operands)
+        return _on_any_blocks("blockwise", function, nodes, named, operands, dtype, infer)
+    return _on_grid("blockwise", function, nodes, (), named, adjust, operands, dtype, infer)
 
 
 def _index_names(given: Any, name: str) -> tuple[Hashable, ...]:
@@ -329,7 +259,7 @@ def _index_names(given: Any, name: str) -> tuple[Hashable, ...]:
 
 
 class _Indices:
-    """_Indices are the indices of a `blockwise`, checked."""
+    """_Indices name the axes of the arrays and of the result of a function of blocks, checked."""
 
     def __init__(
         self,
@@ -385,33 +315,51 @@ class _Indices:
         return ", ".join(terms) + " -> " + " ".join(loop[i] for i in self.result) + tail
 
 
-def _adjusted(
+def _on_any_blocks(
+    name: str,
     function: UserFunction,
     nodes: Sequence[Expr],
     named: _Indices,
-    adjust: Mapping[Hashable, Any],
-    dtype: DType,
     operands: Operands,
-) -> Any:
-    """Return `blockwise` on the tiles of the largest operand, with blocks of other extents."""
+    dtype: DTypeLike,
+    infer: bool,
+) -> Any:  # boxed as the operands are
+    """Return a function of blocks that the planner cuts."""
+    found = dtype_of(name, dtype, infer, lambda: function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes]))
+    return bind(MAP_BLOCKS, (), named.result_shape, found, (named.rule(), found.str), (function,), operands)
+
+
+def _on_grid(
+    name: str,
+    function: UserFunction,
+    nodes: Sequence[Expr],
+    places: tuple[int, ...],
+    named: _Indices,
+    adjust: Mapping[Hashable, Any],
+    operands: Operands,
+    dtype: DTypeLike,
+    infer: bool,
+) -> Any:  # boxed as the operands are
+    """Return a function of the tiles of the largest operand.
+
+    Parameters
+    ----------
+    places
+        Of the arrays among the arguments, for a function that asks.
+    adjust
+        By index what `block_bounds` takes, or a function of the old extents, where blocks get others.
+    """
     order = list(named.extents)
     number = {index: k for k, index in enumerate(order)}
     axes = [[number[i] for i in term] for term in named.terms]
     grid = grid_over(nodes, axes, [named.extents[i] for i in order]).uncut([number[i] for i in named.contracted])
     loop_of = {index: k for k, index in enumerate(named.result)}
-    reads = tuple(
-        [
-            tuple(
-                [
-                    None
-                    if i not in loop_of or n != named.extents[i]
-                    else (loop_of[i], ranges_of(grid.bounds[number[i]]))
-                    for i, n in zip(term, shape, strict=True)
-                ]
-            )
-            for term, shape in zip(named.terms, named.shapes, strict=True)
-        ]
-    )
+
+    def read(index: Hashable, n: int) -> tuple[int, Ranges] | None:
+        is_whole = index not in loop_of or n != named.extents[index]
+        return None if is_whole else (loop_of[index], ranges_of(grid.bounds[number[index]]))
+
+    reads = [tuple(map(read, term, shape)) for term, shape in zip(named.terms, named.shapes, strict=True)]
     bounds = []
     for axis, index in enumerate(named.result):
         known = (0, named.new[index]) if index in named.new else grid.bounds[number[index]]
@@ -420,6 +368,15 @@ def _adjusted(
             tiles = [b - a for a, b in itertools.pairwise(known) if b > a] or [0]
             known = block_bounds([change(n) for n in tiles] if callable(change) else change, known, axis)
         bounds.append(known)
-    windows = Windows(reads, tuple(bounds))
-    made = InformedFunction(function, (), (), windows, dtype)
-    return _bound(made, nodes, grid.cut([number.get(i) for i in named.result]), dtype, operands)
+    windows = Windows(tuple(reads), tuple(bounds))
+    shapes = tuple(named.shapes) if places else ()
+
+    def example() -> Any:
+        informed = InformedFunction(function, places, shapes, windows, np.dtype(np.float64))
+        told = informed.information((0,) * len(windows.grid))
+        return function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes], **told)
+
+    found = dtype_of(name, dtype, infer, example)
+    made = windows._replace(late=(InformedFunction(function, places, shapes, windows, found),))
+    cut = grid.cut([number.get(i) for i in named.result])
+    return operands.box(bind_windows(MAP_WINDOWS, nodes, made, found, cut))

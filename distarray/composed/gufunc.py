@@ -150,27 +150,12 @@ def apply_gufunc(
     if vectorize:
         plain = re.sub(r"\s+", "", signature)
         func = np.vectorize(func, signature=plain, otypes=[d.char for d in dtypes])
-    made = _bound(_BlockFunction(func, kwargs), parsed, moved, core, dtypes, operands)
+    made = _bound(UserFunction(func, (None,) * len(nodes), kwargs), parsed, moved, core, dtypes, operands)
     results = [places.placed(node, k) for k, node in enumerate(made)]
     if not errors_wait():
         window.run(*results)  # all at once: the function is called once per tile
     boxed = tuple([operands.box(node) for node in results])
     return boxed if parsed.has_several else boxed[0]
-
-
-class _BlockFunction(UserFunction):
-    """A _BlockFunction is a function of blocks alone, with keywords."""
-
-    __slots__ = ()
-
-    def __init__(self, function: Callable[..., Any], keywords: dict[str, Any]) -> None:
-        super().__init__(function, (), keywords)
-
-    def __call__(self, *blocks: Any, **more: Any) -> Any:
-        return self.function(*blocks, **self.keywords, **more)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _BlockFunction, (self.function, self.keywords)
 
 
 # ---------------------------------------------------------------------------------------------------- axes
@@ -296,7 +281,7 @@ def _output_dtypes(
 
 
 def _bound(
-    function: _BlockFunction,
+    function: UserFunction,
     signature: _Signature,
     nodes: Sequence[Expr],
     core: Mapping[str, int],
@@ -327,25 +312,20 @@ def _bound(
     if not signature.has_several:
         return [bind(MAP_BLOCKS, (), shapes[0], dtypes[0], params, (function,), given)]
     if len(shapes) == 1:
-        return [bind(MAP_BLOCKS, (), shapes[0], dtypes[0], params, (_First(function),), given)]
+        only = _First(function.function, function.template, function.keywords)
+        return [bind(MAP_BLOCKS, (), shapes[0], dtypes[0], params, (only,), given)]
     made = bind(MAP_BLOCKS, (), tuple(shapes), tuple(dtypes), params, (function,), given)
     return [bind(ITEM, (made,), s, d, ItemParams(k)) for k, (s, d) in enumerate(zip(shapes, dtypes, strict=True))]
 
 
-class _First(_BlockFunction):
+class _First(UserFunction):
     """A _First is a function that returns a tuple of one, as the one."""
 
     __slots__ = ()
 
-    def __init__(self, function: _BlockFunction, keywords: dict[str, Any] | None = None) -> None:
-        super().__init__(function, {})
-
     def __call__(self, *blocks: Any, **more: Any) -> Any:
-        (result,) = self.function(*blocks)
+        (result,) = super().__call__(*blocks, **more)
         return result
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _First, (self.function,)
 
 
 class gufunc:  # the name is Dask's

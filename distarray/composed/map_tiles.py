@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from distarray.expr.expr import Expr
 from distarray.ops.creation import arange
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TileKernel:
     """A TileKernel is a kernel as a function of blocks: the arrays', then for each name the indices that the tile has
     of it.
@@ -31,12 +33,9 @@ class TileKernel:
         Number of the block that the kernel writes.
     """
 
-    __slots__ = ("inplace", "kernel", "names")
-
-    def __init__(self, kernel: Callable[..., Any], names: str, inplace: int) -> None:
-        self.kernel = kernel
-        self.names = names
-        self.inplace = inplace
+    kernel: Callable[..., Any]
+    names: str
+    inplace: int
 
     def __call__(self, *given: Any) -> Any:
         n = len(given) - len(self.names)

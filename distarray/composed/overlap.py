@@ -8,6 +8,7 @@ the edges of the array is made where it is read, but for periodic boundaries, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -19,7 +20,6 @@ from distarray.composed.grid import grid_over, ranges_of
 from distarray.composed.user_function import (
     MAP_WINDOWS,
     InformedFunction,
-    UserFunction,
     arguments,
     checked,
     dtype_of,
@@ -29,8 +29,7 @@ from distarray.errors import NotSupportedError
 from distarray.expr.bind import bind_windows, broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.tiles import Bounds, Ranges, Windows
-from distarray.sharding.sharding import Sharding
-from distarray.types import DType, DTypeLike
+from distarray.types import DTypeLike
 
 _KINDS = ("none", "reflect", "nearest", "periodic")
 
@@ -204,42 +203,18 @@ def map_overlap(
             raise ValueError(f"map_overlap: chunks={chunks!r} is not one entry for each of {len(bounds)} axes")
         bounds = tuple([block_bounds(c, b, i) for i, (c, b) in enumerate(zip(chunks, bounds, strict=True))])
     found = dtype_of("map_overlap", dtype, infer, lambda: function(*[_example(n, h) for n, h in zip(nodes, halos)]))
-    cut = _HaloTiles(nodes, halos, axes, of_operands, grid.bounds, bounds)
-    node = cut.bound(function, found, grid.cut(axes.of), trim)
+    seen = [_operand(n, own, h, axes, grid.bounds) for n, own, h in zip(nodes, of_operands, halos, strict=True)]
+    tiles = Windows(tuple([tuple([axis.tile_reads for axis in own]) for own in seen]), bounds)
+    shapes = tuple([n.shape for n in nodes])
+    informed = InformedFunction(function, tuple(range(len(shapes))), shapes, tiles, found)
+    highest = max(range(len(shapes)), key=lambda i: len(shapes[i]))
+    late = _Overlapping(informed, tuple(seen), highest if trim else -1, tuple(axes.of))
+    reads = [
+        (node, chosen) for node, own in zip(nodes, seen, strict=True) for chosen in product(*[a.reads for a in own])
+    ]
+    windows = Windows(tuple([chosen for _, chosen in reads]), bounds, (late,))
+    node = bind_windows(MAP_WINDOWS, [node for node, _ in reads], windows, found, grid.cut(axes.of))
     return operands.box(node)
-
-
-class _HaloTiles:
-    """_HaloTiles are the tiles of a `map_overlap` and what they read."""
-
-    def __init__(
-        self,
-        nodes: Sequence[Expr],
-        halos: Sequence[Sequence[Halo]],
-        axes: ResultAxes,
-        of_operands: Sequence[Sequence[int]],
-        grid: Sequence[Bounds],
-        bounds: tuple[Bounds, ...],
-    ) -> None:
-        self.nodes, self.axes, self.bounds = nodes, axes, bounds
-        self.operands = tuple(
-            [_operand(n, own, h, axes, grid) for n, own, h in zip(nodes, of_operands, halos, strict=True)]
-        )
-
-    def bound(self, function: UserFunction, dtype: DType, cut: Sharding, trim: bool) -> Expr:
-        """Return the node."""
-        reads: list[Any] = []
-        sources: list[Expr] = []
-        for node, own in zip(self.nodes, self.operands, strict=True):
-            for chosen in product(*[axis.reads for axis in own]):
-                reads.append(chosen)
-                sources.append(node)
-        tiles = Windows(tuple([tuple([axis.tile_reads for axis in own]) for own in self.operands]), self.bounds)
-        shapes = tuple([n.shape for n in self.nodes])
-        informed = InformedFunction(function, tuple(range(len(shapes))), shapes, tiles, dtype)
-        highest = max(range(len(shapes)), key=lambda i: len(shapes[i]))
-        made = _Overlapping(informed, self.operands, highest if trim else -1, tuple(self.axes.of))
-        return bind_windows(MAP_WINDOWS, sources, Windows(tuple(reads), self.bounds, (made,)), dtype, cut)
 
 
 class _OperandAxis(NamedTuple):
@@ -288,6 +263,7 @@ def _operand(
     return tuple(made)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Overlapping:
     """An _Overlapping is a user function on enlarged blocks, as `kernels.user_functions` calls it.
 
@@ -303,19 +279,10 @@ class _Overlapping:
         For each axis of the result the axis of the operands, or None.
     """
 
-    __slots__ = ("function", "of", "operands", "trim_as")
-
-    def __init__(
-        self,
-        function: InformedFunction,
-        operands: tuple[tuple[_OperandAxis, ...], ...],
-        trim_as: int,
-        of: tuple[int | None, ...],
-    ) -> None:
-        self.function = function
-        self.operands = operands
-        self.trim_as = trim_as
-        self.of = of
+    function: InformedFunction
+    operands: tuple[tuple[_OperandAxis, ...], ...]
+    trim_as: int
+    of: tuple[int | None, ...]
 
     def on_tile(self, xp: Any, tile: tuple[int, ...], *parts: Any) -> Any:
         """Return what the function gives for a tile, trimmed; `xp` is the namespace of the blocks."""
@@ -348,9 +315,6 @@ class _Overlapping:
             axis = None if a is None else by_axis.get(a)
             found.append((0, 0) if axis is None else axis.halo.around(*self._range(axis, tile), axis.bounds[-1]))
         return found
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Overlapping, (self.function, self.operands, self.trim_as, self.of)
 
     def __repr__(self) -> str:
         return repr(self.function)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,24 +23,15 @@ from distarray.types import AxesLike, DType, DTypeLike
 REDUCTION = declare("reduction", "fold", may_raise=True)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Steps:
     """_Steps are the functions of a reduction, as `kernels.folds` calls them."""
 
-    __slots__ = ("axes", "concatenate", "dtype", "functions", "keepdims")
-
-    def __init__(
-        self,
-        functions: tuple[Callable[..., Any], ...],
-        axes: tuple[int, ...],
-        keepdims: bool,
-        concatenate: bool,
-        dtype: DType | None,
-    ) -> None:
-        self.functions = functions
-        self.axes = axes
-        self.keepdims = keepdims
-        self.concatenate = concatenate
-        self.dtype = dtype
+    functions: tuple[Callable[..., Any], ...]
+    axes: tuple[int, ...]
+    keepdims: bool
+    concatenate: bool
+    dtype: DType | None
 
     def chunk(self, block: Any) -> Any:
         """Return what one block gives."""
@@ -66,9 +58,6 @@ class _Steps:
         for _ in self.axes[1:]:
             nested = [[p] for p in nested]
         return nested
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Steps, (self.functions, self.axes, self.keepdims, self.concatenate, self.dtype)
 
     def __repr__(self) -> str:
         return getattr(self.functions[2], "__name__", repr(self.functions[2]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ MAP_BLOCKS = declare("map_blocks", "block", may_raise=True)
 MAP_WINDOWS = declare("map_windows", "windows", may_raise=True)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class UserFunction:
     """A UserFunction is a function with its fixed arguments.
 
@@ -35,41 +37,23 @@ class UserFunction:
     function
         Called with a block in each place of `template` that is None, in order, and `keywords`.
     template
-        Positional arguments; None stands for a block.
+        Positional arguments, each in a tuple of its own; None stands for a block.
+    names
+        Keywords that stand for blocks, after the positional ones.
     """
 
-    __slots__ = ("function", "keywords", "template")
-
-    def __init__(self, function: Callable[..., Any], template: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        self.function = function
-        self.template = template
-        self.keywords = keywords
+    function: Callable[..., Any]
+    template: tuple[tuple[Any] | None, ...]
+    keywords: dict[str, Any]
+    names: tuple[str, ...] = ()
 
     def __call__(self, *blocks: Any, **more: Any) -> Any:
         given = iter(blocks)
-        positional = [next(given) if a is _BLOCK else a.value for a in self.template]
-        return self.function(*positional, **self.keywords, **more)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        template = tuple([None if a is _BLOCK else (a.value,) for a in self.template])
-        return _restore, (self.function, template, self.keywords)
+        positional = [next(given) if a is None else a[0] for a in self.template]
+        return self.function(*positional, **self.keywords | dict(zip(self.names, given, strict=True)), **more)
 
     def __repr__(self) -> str:
         return getattr(self.function, "__name__", repr(self.function))
-
-
-class _Fixed:
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-_BLOCK = _Fixed(None)
-
-
-def _restore(function: Any, template: tuple[Any, ...], keywords: dict[str, Any]) -> UserFunction:
-    return UserFunction(function, tuple([_BLOCK if a is None else _Fixed(a[0]) for a in template]), keywords)
 
 
 def is_array(value: Any) -> bool:
@@ -92,7 +76,7 @@ def arguments(
     if not arrays:
         raise TypeError(f"{name}: none of the arguments is a DistArray")
     operands = unbox(name, arrays)
-    template = tuple([_BLOCK if is_array(a) else _Fixed(a) for a in args])
+    template = tuple([None if is_array(a) else (a,) for a in args])
     return UserFunction(function, template, keywords), [n for n in operands.nodes if type(n) is Expr], operands
 
 
@@ -119,6 +103,7 @@ def has_keyword(function: Callable[..., Any], keyword: str) -> bool:
         return False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class InformedFunction:
     """An InformedFunction is a function that is told where its blocks are: Dask's ``block_id`` and ``block_info``.
 
@@ -136,21 +121,11 @@ class InformedFunction:
         Of the result.
     """
 
-    __slots__ = ("dtype", "function", "places", "shapes", "windows")
-
-    def __init__(
-        self,
-        function: UserFunction,
-        places: tuple[int, ...],
-        shapes: tuple[tuple[int, ...], ...],
-        windows: Windows,
-        dtype: DType,
-    ) -> None:
-        self.function = function
-        self.places = places
-        self.shapes = shapes
-        self.windows = windows
-        self.dtype = dtype
+    function: UserFunction
+    places: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    windows: Windows
+    dtype: DType
 
     def on_tile(self, xp: Any, tile: tuple[int, ...], *blocks: Any) -> Any:
         """Return what the function gives for a tile; `xp` is the namespace of the blocks."""
@@ -190,9 +165,6 @@ class InformedFunction:
             "dtype": self.dtype,
         }
         return info
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return InformedFunction, (self.function, self.places, self.shapes, self.windows, self.dtype)
 
     def __repr__(self) -> str:
         return repr(self.function)

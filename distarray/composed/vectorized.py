@@ -13,6 +13,7 @@ import numpy as np
 
 from distarray.arguments import callback, integer
 from distarray.composed.gufunc import apply_gufunc
+from distarray.composed.user_function import UserFunction
 from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
@@ -89,33 +90,11 @@ class vectorize:  # the name is numpy's
         given = [args[i] for i in places] + [kwargs[name] for name in names]
         if not given:
             return self.pyfunc(*args, **kwargs)
-        function = _Partial(self.pyfunc, args, kwargs, places, names)
-        return _applied(function, given, self.signature, self.otypes)
-
-
-class _Partial:
-    """A _Partial is a function of some of its arguments, the others of which are fixed."""
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        places: Sequence[int],
-        names: Sequence[str],
-    ) -> None:
-        self.function = function
         # what is filled in is not kept
-        self.args = [None if i in places else value for i, value in enumerate(args)]
-        self.kwargs = {name: None if name in names else value for name, value in kwargs.items()}
-        self.places = places
-        self.names = names
-
-    def __call__(self, *values: Any) -> Any:
-        args, n = list(self.args), len(self.places)
-        for i, value in zip(self.places, values):
-            args[i] = value
-        return self.function(*args, **(self.kwargs | dict(zip(self.names, values[n:]))))
+        template = tuple([None if i in places else (value,) for i, value in enumerate(args)])
+        fixed = {name: None if name in names else value for name, value in kwargs.items()}
+        function = UserFunction(self.pyfunc, template, fixed, tuple(names))
+        return _applied(function, given, self.signature, self.otypes)
 
 
 def _applied(function: Callable[..., Any], given: Sequence[Any], signature: str | None, otypes: str | None) -> Any:

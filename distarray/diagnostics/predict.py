@@ -22,7 +22,7 @@ from distarray.lower.liveness import Liveness
 from distarray.lower.records import Draft
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
-from distarray.planner.partition.placed import PlacedStages, Planning
+from distarray.planner.partition.resolved import Planning, ResolvedStages
 from distarray.planner.partition.translation import stage_bound
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.shardings import combined_sharding, result_sharding
@@ -93,7 +93,7 @@ class Rehearsal:
     traffic: tuple[StageTraffic, ...]
     memory: Liveness
     host_bytes: int
-    placed: PlacedStages
+    placed: ResolvedStages
     products_bound: float
     kept: tuple[Expr, ...]
     n_programs: int

@@ -28,9 +28,8 @@ from distarray.kernels.monoids import Within
 from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program, Runner
+from distarray.sharding.layout import LayoutLike
 from distarray.types import DType
-
-Layout = str | Sequence[int]  # "C", "F", or the axes from outermost to innermost
 
 
 class Backend(Runner, Protocol):
@@ -62,7 +61,7 @@ class Backend(Runner, Protocol):
     def current(self) -> AbstractContextManager[Any]:
         """Make this thread's kernels run on the device, as CuPy wants of operands that are there."""
 
-    def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
+    def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: LayoutLike = "C") -> Block:
         """Return a block whose elements are not initialised."""
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> Block:
@@ -96,7 +95,7 @@ class NumpyBackend:
     def current(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
-    def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
+    def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: LayoutLike = "C") -> Block:
         return POOL.take(shape, dtype, layout)
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> Block:
@@ -170,7 +169,7 @@ class StrictBackend:
     def current(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
-    def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
+    def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: LayoutLike = "C") -> Block:
         # The standard knows no strides, so every layout is C order here.
         return self.xp.empty(tuple(shape), dtype=self.dtype(dtype), device=self.device)
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from distarray.errors import NotSupportedError
-from distarray.kernels.backends import Layout, axes_by_stride, transport
+from distarray.kernels.backends import axes_by_stride, transport
 from distarray.kernels.cuda_code import CUDA
 from distarray.kernels.cuda_loops import BLOCK, MAX_ELEMENTS, elementwise_source, n_at_once, nest_of
 from distarray.kernels.cuda_reductions import (
@@ -36,6 +36,7 @@ from distarray.kernels.elementwise import loop_dtypes, numpy_name
 from distarray.kernels.expressions import Generated, generate
 from distarray.kernels.namespaces import Block
 from distarray.kernels.random_maps import MAPS
+from distarray.sharding.layout import LayoutLike
 from distarray.types import DType
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class CupyBackend:
                 self.cupy.get_default_memory_pool().set_limit(size=nbytes or 0)  # 0 is no bound
             self._held = nbytes
 
-    def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
+    def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: LayoutLike = "C") -> Block:
         shape = tuple(shape)
         with self.current():  # CuPy recycles memory by itself
             if layout in ("C", "F", ()):

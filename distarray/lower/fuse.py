@@ -41,15 +41,10 @@ class _Group:
     stages: set[int] = field(default_factory=set)
 
 
-def fuse(template: Template, *, is_paced: bool = False) -> None:
+def fuse(template: Template) -> None:
     """Fuse the tasks of a template that delay nothing as one task, and of which only the last one is read elsewhere.
 
     Afterwards the tasks stand in an order in which few results wait for their readers.
-
-    Parameters
-    ----------
-    is_paced
-        Whether tasks that wait for nothing keep to that order too, instead of running all at once.
     """
     recipes, out = template.recipes, template.lowered
     reads = {key: _keys(recipe) for key, recipe in recipes.items()}
@@ -77,25 +72,6 @@ def fuse(template: Template, *, is_paced: bool = False) -> None:
         if key not in absorbed
     }
     out.members = {key: out.members[key] for key in template.recipes}
-    if is_paced:
-        _pace(template.recipes, out.members)
-
-
-def _pace(recipes: dict[Key, Recipe], members: Mapping[Key, int]) -> None:
-    """Let tasks that wait for nothing wait for the last but one of those before them, at their member, that do.
-
-    Otherwise a worker runs ahead with whatever needs nothing, and holds what nobody reads yet: a product of 30 % of all
-    memory holds 427 MB at a member in place of 393 (``asv_bench/memory_matrix.py matmul``).
-    """
-    others: defaultdict[int, list[Key]] = defaultdict(list)
-    for key, recipe in recipes.items():
-        before = others[members[key]]
-        if _keys(recipe) or recipe.waits:
-            before.append(key)
-        elif len(before) > 1:
-            # A chain takes what it waits for as arguments that it does not read.
-            chain = recipe if recipe.function is tasks.run_chain else _joined([key], recipes)
-            recipes[key] = chain._replace(waits=(before[-2],))
 
 
 def _keys(recipe: Recipe) -> list[Key]:

@@ -156,7 +156,7 @@ def _value_readings(low: Lowering, draft: Draft) -> tuple[tuple[int, ...], list[
             lens = r.lens.broadcast(tuple(lead))
             # the loops before and after the index loops are new axes of the index operand
             lens = Affine(extents, tuple([(None if a is None else a + at, s, t) for a, s, t in lens.terms]))
-        out.append(Reading(r.node, lens, tuple(range(len(extents))), r.shape, r.sharding))
+        out.append(Reading(r.node, lens, tuple(range(len(extents))), r.shape, r.dtype, r.sharding))
     return extents, out
 
 

@@ -152,8 +152,7 @@ def _template(low: Lowering) -> Template:
     finally:
         # Messages call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
         del low.routes, low.messages
-    is_streamed = any(stage.cut.waves for stage in low.plan.stages)
-    fuse(low.template, is_paced=is_streamed and low.site.is_cluster)
+    fuse(low.template)
     _sum_up(low.template)
     return low.template
 

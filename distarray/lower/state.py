@@ -209,17 +209,16 @@ class Lowering:
     # ------------------------------------------------------------------------------------------------- reads
 
     def read(self, r: Reading, box: Box, found: Sequence[tuple[Part, Box]], args: Arguments) -> Read:
-        dtype = self.graph.nodes[r.node].dtype
         parts = tuple([args.settle(p) for p, _ in found])
         if len(parts) == 1:
-            return Read(tuple(map(len, box)), dtype, parts, ((),))
+            return Read(tuple(map(len, box)), r.dtype, parts, ((),))
         places = tuple(
             [
                 tuple([slice(s.start - b.start, s.stop - b.start, s.step) for s, b in zip(seen, box, strict=True)])
                 for _, seen in found
             ]
         )
-        return Read(tuple(map(len, box)), dtype, parts, places)
+        return Read(tuple(map(len, box)), r.dtype, parts, places)
 
     def wait_for_readers(self, key: Key, base: Located, number: int) -> None:
         """Let a task that overwrites a tile of a base wait for all others that read it; none does that is shared."""

@@ -27,7 +27,7 @@ from distarray.ops.contractions import EINSUM, alone, contraction, plain_loops, 
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array
 from distarray.ops.lenses import permute_lens
-from distarray.ops.paths import Factors, Layout, Order, chosen_order, parse_path
+from distarray.ops.paths import Factors, Order, Parts, chosen_order, parse_path
 from distarray.ops.semirings import (
     DISTRIBUTIVE,
     Joining,
@@ -236,11 +236,11 @@ class _Expression:
             return (tuple(range(n)),)
         members, itemsize = self.nodes[0].env.size, self.nodes[0].dtype.itemsize
         block = self.nodes[0].env.block_nbytes
-        layouts = None
+        parts = None
         if members > 1 and any(x.nbytes > block for x in self.nodes):
-            layouts = tuple([_layout(x) for x in self.nodes])
+            parts = tuple([_parts(x) for x in self.nodes])
         factors = Factors(
-            tuple(self.labels), self.goal, self.extents, layouts, members, itemsize, is_product=self.is_product
+            tuple(self.labels), self.goal, self.extents, parts, members, itemsize, is_product=self.is_product
         )
         return chosen_order(factors, optimize, None if nbytes is None else nbytes * members // itemsize)
 
@@ -375,7 +375,7 @@ def _aligned(node: Expr, own: Labels, order: Labels) -> Expr:
 # -------------------------------------------------------------------------------------------------------- cuts
 
 
-def _layout(node: Expr) -> Layout:
+def _parts(node: Expr) -> Parts:
     """Return the parts of an array that lies in tiles, where they divide its extents."""
     known = node.pin if node.memo is None or node.memo.on_client else node.memo.sharding
     if known is None or known.n_tiles == 1 or any(n % k for n, k in zip(node.shape, known.parts)):

@@ -19,7 +19,7 @@ from distarray.expr.params import Labels
 #: Positions in the list of what is left, step by step; results go to its end.
 Order: TypeAlias = tuple[tuple[int, ...], ...]
 #: Parts along each axis of an array that lies in tiles; None: it may lie anyhow.
-Layout: TypeAlias = tuple[int, ...] | None
+Parts: TypeAlias = tuple[int, ...] | None
 
 
 class PathStep(NamedTuple):
@@ -39,8 +39,8 @@ class Factors(NamedTuple):
     ----------
     terms, goal, extents
         Labels of the operands and of the result, and the extent of each label.
-    layouts
-        How the operands lie; None: what moves does not matter.
+    parts
+        In how many each operand lies along its axes; None: what moves does not matter.
     n_members, itemsize
         Members that multiply, and bytes of an element.
     is_product
@@ -50,7 +50,7 @@ class Factors(NamedTuple):
     terms: tuple[Labels, ...]
     goal: Labels
     extents: tuple[int, ...]
-    layouts: tuple[Layout, ...] | None = None
+    parts: tuple[Parts, ...] | None = None
     n_members: int = 1
     itemsize: int = 8
     is_product: bool = True
@@ -159,7 +159,7 @@ def chosen_order(factors: Factors, optimize: Any, limit: int | None = None) -> O
     if isinstance(optimize, tuple):
         optimize, bound = optimize
     strategy = "auto" if optimize is True else optimize
-    by_cost = factors.layouts is not None and strategy == "auto" and bound is None and hooks.planned_cost is not None
+    by_cost = factors.parts is not None and strategy == "auto" and bound is None and hooks.planned_cost is not None
     if not by_cost and limit is None:
         return _by_strategy(*factors[:3], strategy, bound)
     found = _candidates(*factors[:3], strategy if isinstance(strategy, str) else "auto", limit)

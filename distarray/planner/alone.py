@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distarray.planner.graph import Graph
-from distarray.planner.partition.placed import PlacedStages, Planning
+from distarray.planner.partition.resolved import Planning, ResolvedStages
 from distarray.planner.plan import ALONE, Cut, Limits, Pinned, Plan, Stage, Whole
 from distarray.planner.rates import Rates
 from distarray.sharding.mesh import Mesh
@@ -92,13 +92,13 @@ def _read(stage: Stage, graph: Graph) -> list[int]:
 
 def _placed(
     graph: Graph, mesh: Mesh, limits: Limits, rates: Rates, stages: tuple[Stage, ...], n_busy: int
-) -> PlacedStages:
+) -> ResolvedStages:
     """Return stages in their places; each of the busy members runs its own steps, and messages cost exchanges."""
     own = replace(rates, task=rates.step / n_busy, latency=0.0)
     return Planning(graph, mesh, limits, own, stages).place(stages)
 
 
-def n_exchanges(graph: Graph, placed: PlacedStages) -> int:
+def n_exchanges(graph: Graph, placed: ResolvedStages) -> int:
     """Return how often members wait for each other, one time after the other: those of a chain of halo stages once."""
     sends = [cost.nbytes > 0 for cost in placed.costs]
     chains = {stage.chain for stage, sent in zip(placed.stages, sends, strict=True) if sent and stage.chain >= 0}

@@ -46,6 +46,16 @@ class Graph:
         node = self.nodes[i]
         return node.memo is None and node.op.family.is_created and not node.op.repeatable and i in self.kept
 
+    def is_made_on_the_spot(self, i: int, *, is_stored: bool) -> bool:
+        """Return whether a node is made wherever it is read; not what is held, once it is stored."""
+        node = self.nodes[i]
+        return node.memo is None and node.op.family.is_created and not (is_stored and self.is_held(i))
+
+    def lies(self) -> dict[int, Sharding | None]:
+        """Return the types of what is stored before; None for what the client holds."""
+        stored = {i: node.memo for i, node in enumerate(self.nodes) if node.memo is not None}
+        return {i: None if memo.on_client else memo.sharding for i, memo in stored.items()}
+
     def base(self, written: int) -> int:
         """Return the number of the node of which this one is a new version; -1 if this is -1, for none."""
         if written < 0:

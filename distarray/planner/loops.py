@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine, reshape_groups
 from distarray.expr.params import ContractParams, IndexParams
@@ -34,7 +36,7 @@ class Reading:
         From the operand (as the kernel sees it) to the source.
     loops
         Loop of each operand axis, or None where the whole axis is needed.
-    shape
+    shape, dtype
         Of the source.
     sharding
         Of the source; None if it is created on the spot or held by the client.
@@ -48,9 +50,15 @@ class Reading:
     lens: Affine
     loops: tuple[int | None, ...]
     shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     sharding: Sharding | None
     bounds: Bounds | None = None
     ranges: tuple[Ranges | None, ...] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the operand, whatever the loops are."""
+        return prod(self.lens.shape) * self.dtype.itemsize
 
     def box(self, loops: Box) -> Box:
         """Return what a box of the loops needs of the operand."""
@@ -271,7 +279,7 @@ def reading(access: Access, loops: Loops, position: int, nodes: Sequence[Expr], 
     if loops.windows is not None:
         ranges = tuple([None if r is None else r[1] for r in loops.windows.operands[position]])
     lies = None if sharding is None else sharding.with_copies(False)  # of copies lowering knows: who is near reads them
-    return Reading(access.node, lens, axes, source.shape, lies, bounds, ranges)
+    return Reading(access.node, lens, axes, source.shape, source.dtype, lies, bounds, ranges)
 
 
 def base_reading(stage: Stage, graph: Graph, lies: Callable[[int], Sharding | None]) -> Reading | None:
@@ -281,4 +289,4 @@ def base_reading(stage: Stage, graph: Graph, lies: Callable[[int], Sharding | No
     put = graph.nodes[stage.written]
     below = graph.base(stage.written)
     lens: Affine = put.runtime
-    return Reading(below, lens, tuple(range(len(lens.shape))), put.shape, lies(below))
+    return Reading(below, lens, tuple(range(len(lens.shape))), put.shape, put.dtype, lies(below))

@@ -12,9 +12,9 @@ from math import prod
 from distarray.expr.expr import Environment
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
-from distarray.planner.loops import Loops, Reading, base_reading, n_elements, reading, stage_loops
+from distarray.planner.loops import Loops, Reading, n_elements, stage_loops
 from distarray.planner.plan import Along, Cut, Followed, Limits, Pinned, Plan, Stage, Whole, Written
-from distarray.planner.shardings import follow, resolve_cut, result_shardings
+from distarray.planner.shardings import Resolver, follow
 from distarray.planner.stages import group_stages
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -67,42 +67,19 @@ class _Propagation:
         self._limits = limits
         #: Whether there is nothing that another cut could save: no product, and all is read where it lies.
         self.is_aligned = True
-        self._lying: dict[int, Sharding | None] = {}
-        self._several: dict[int, tuple[Sharding, ...]] = {}
+        self._resolver = Resolver(graph, env.mesh, graph.lies())
         self._users: list[list[int]] | None = None
-        for i, node in enumerate(graph.nodes):
-            if node.memo is not None:
-                self._lying[i] = None if node.memo.on_client else node.memo.sharding
 
     def decide(self, stage: Stage) -> Stage:
         if stage.family.is_item:
-            return self._item(stage)
-        nodes = self._graph.nodes
-        loops = stage_loops(stage, nodes)
-        readings = [reading(a, loops, p, nodes, self._seen(a.node)) for p, a in enumerate(stage.reads)]
-        base = base_reading(stage, self._graph, self._lying.__getitem__)
-        cut = self._choose(stage, loops, readings)
-        sharding = resolve_cut(cut, loops, readings, nodes, base, self._mesh)
+            self._resolver.step(stage, Loops(()), ())
+            return replace(stage, cut=Cut(Followed((0,))))
+        loops = stage_loops(stage, self._graph.nodes)
+        readings = self._resolver.readings(stage, loops)
+        stage = replace(stage, cut=self._choose(stage, loops, readings))
+        sharding = self._resolver.step(stage, loops, readings)
         self.is_aligned = self.is_aligned and not stage.family.is_contraction and _is_aligned(sharding, readings)
-        for i, found in result_shardings(stage, sharding, loops, self._graph, self._lying, self._mesh).items():
-            self._lying[i] = found[0]
-            self._several[i] = found
-        return replace(stage, cut=cut)
-
-    def _seen(self, i: int) -> Sharding | None:
-        """Return how a source lies for its readers; what a kernel makes is made where it is read, in the cut asked for
-        it.
-        """
-        node = self._graph.nodes[i]
-        if node.memo is None and node.op.family.is_created and not (i in self._lying and self._graph.is_held(i)):
-            return node.pin
-        return self._lying.get(i)
-
-    def _item(self, stage: Stage) -> Stage:
-        i = stage.nodes[0]
-        which: int = self._graph.nodes[i].params.number
-        self._lying[i] = self._several[stage.reads[0].node][which]
-        return replace(stage, cut=Cut(Followed((0,))))
+        return stage
 
     def _choose(self, stage: Stage, loops: Loops, readings: Sequence[Reading]) -> Cut:
         nodes = self._graph.nodes
@@ -141,10 +118,9 @@ class _Propagation:
 
     def _folded(self, loops: Loops, readings: Sequence[Reading]) -> Cut:
         """Return the cut of a fold whose operands lie nowhere: along an axis of the largest of them."""
-        big = max(readings, key=lambda r: prod(r.lens.shape) * self._graph.nodes[r.node].dtype.itemsize)
+        big = max(readings, key=lambda r: r.nbytes)
         fixed = [a for a, loop in enumerate(big.loops) if loop is None or loop in loops.whole]
-        itemsize = self._graph.nodes[big.node].dtype.itemsize
-        cut = _auto(Loops(big.lens.shape, frozenset(fixed)), itemsize, self._mesh, self._limits)
+        cut = _auto(Loops(big.lens.shape, frozenset(fixed)), big.dtype.itemsize, self._mesh, self._limits)
         loop = big.loops[cut.rule.loop] if isinstance(cut.rule, Along) else None
         return cut if loop is None else Cut(Along(loop), tuple([(loop, n) for _, n in cut.waves]))
 
@@ -171,7 +147,7 @@ class _Propagation:
             if value is None:
                 continue
             source, axes = self._behind(value)
-            sharding = self._seen(source)
+            sharding = self._resolver.lying(source)
             if sharding is None or sharding.n_tiles == 1 or len(sharding.axes) != len(nodes[source].shape):
                 continue
             lens = nodes[top].runtime
@@ -191,7 +167,7 @@ class _Propagation:
         """
         nodes, operands = self._graph.nodes, self._graph.operands
         axes: tuple[int | None, ...] = tuple(range(len(nodes[i].shape)))
-        while nodes[i].memo is None and i not in self._lying:
+        while nodes[i].memo is None and i not in self._resolver.lies:
             node = nodes[i]
             if node.op.kind == "get":
                 seen = {axis: b for b, (axis, _, _) in enumerate(node.runtime.terms) if axis is not None}

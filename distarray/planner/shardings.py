@@ -7,6 +7,7 @@ the stage's loops for the nodes at hand. Planning and lowering both call it, so 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -15,7 +16,7 @@ from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
-from distarray.planner.loops import Loops, Reading
+from distarray.planner.loops import Loops, Reading, base_reading, reading
 from distarray.planner.plan import Along, Cut, Followed, Parts, Pinned, Stage, Written
 from distarray.sharding.cuts import MAX_TILES, boundaries
 from distarray.sharding.layout import drop_axes
@@ -356,3 +357,51 @@ def result_shardings(
     if written >= 0:
         found[written] = (lies[graph.base(written)] or Sharding.whole(mesh, nodes[written].ndim),)
     return found
+
+
+class Resolver:
+    """A Resolver goes over the stages of a plan in their order, and knows where everything lies that was made so far.
+
+    Parameters
+    ----------
+    lies
+        Types of what is stored before; None for what the client holds.
+    """
+
+    def __init__(self, graph: Graph, mesh: Mesh, lies: Mapping[int, Sharding | None]) -> None:
+        self._graph = graph
+        self._mesh = mesh
+        self.lies = dict(lies)
+        self._several: dict[int, tuple[Sharding, ...]] = {}
+
+    def lying(self, i: int) -> Sharding | None:
+        """Return how a node lies for its readers; what is made where it is read lies as was asked for it."""
+        is_made = self._graph.is_made_on_the_spot(i, is_stored=i in self.lies)
+        return self._graph.nodes[i].pin if is_made else self.lies.get(i)
+
+    def readings(self, stage: Stage, loops: Loops) -> list[Reading]:
+        """Return the operands of a stage."""
+        nodes = self._graph.nodes
+        return [reading(access, loops, p, nodes, self.lying(access.node)) for p, access in enumerate(stage.reads)]
+
+    def typed(self, readings: Iterable[Reading]) -> list[Reading]:
+        """Return operands with the types that they have."""
+        return [replace(r, sharding=self.lying(r.node)) for r in readings]
+
+    def resolved(self, stage: Stage, loops: Loops, readings: Sequence[Reading]) -> Sharding:
+        """Return what the cut of a stage means."""
+        base = base_reading(stage, self._graph, self.lies.__getitem__)
+        return resolve_cut(stage.cut, loops, readings, self._graph.nodes, base, self._mesh)
+
+    def step(self, stage: Stage, loops: Loops, readings: Sequence[Reading]) -> Sharding:
+        """Return the type of the loops of a stage; what it makes lies from now on."""
+        i = stage.nodes[0]
+        if stage.family.is_item:
+            which: int = self._graph.nodes[i].params.number
+            found = self.lies[i] = self._several[stage.reads[0].node][which]
+            return found
+        sharding = self.resolved(stage, loops, self.typed(readings))
+        made = result_shardings(stage, sharding, loops, self._graph, self.lies, self._mesh)
+        self.lies.update({node: types[0] for node, types in made.items()})
+        self._several.update(made)
+        return sharding

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from distarray.errors import MemoryBudgetError
 from distarray.planner.loops import Reading
 from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.placed import Planning, Walk
+from distarray.planner.partition.resolved import Planning
 from distarray.planner.plan import Pinned, Plan, Stage, Written
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
@@ -57,9 +57,9 @@ class Streams:
         self._plan = plan
         self._planning = planning
         self._large = large
-        walk = Walk(planning, planning.inputs)
-        self._cuts = [walk.step(f, s) for f, s in zip(planning.facts, plan.stages, strict=True)]
-        self._lies = walk.lies
+        resolver = planning.resolver(planning.inputs)
+        self._cuts = [resolver.step(s, f.loops, f.readings) for f, s in zip(planning.facts, plan.stages, strict=True)]
+        self._lies = resolver.lies
         #: By node: the stage that makes it, and the loop of each of its axes.
         self._made = {i: (f, axes) for f in planning.facts for i, axes in _made(f, planning).items()}
         self._readers: dict[int, list[tuple[Facts, Reading]]] = {}
@@ -89,10 +89,10 @@ class Streams:
         """
         for facts in self._planning.facts:
             cut = self._cuts[facts.number]
-            for r, view, itemsize in zip(facts.readings, facts.views, facts.itemsizes, strict=True):
+            for r, view in zip(facts.readings, facts.views, strict=True):
                 loops = [loop for loop in r.loops if loop is not None]
                 parts = [1 if loop is None else cut.parts[loop] for loop in r.loops]
-                nbytes = itemsize * prod(-(-n // k) for n, k in zip(r.lens.shape, parts, strict=True))
+                nbytes = r.dtype.itemsize * prod(-(-n // k) for n, k in zip(r.lens.shape, parts, strict=True))
                 if nbytes > self._large and not (view is not None and self._is_at_hand(r, cut)):
                     yield nbytes, facts, loops
 
@@ -109,14 +109,16 @@ class Streams:
             return None
         n_parts = self._cuts[head.stage].parts[head.loop] * n_waves
         loops = self._reached(facts, head.loop)
-        walk = Walk(self._planning, self._planning.inputs)
+        resolver = self._planning.resolver(self._planning.inputs)
         stages: list[Stage] = []
         for f, stage in zip(self._planning.facts, self._plan.stages, strict=True):
             loop = loops.get(f.number, -1)
-            if loop >= 0 and walk.resolved(f, stage).parts[loop] * n_waves == n_parts:  # else it follows one that is
+            readings = resolver.typed(f.readings)
+            if loop >= 0 and resolver.resolved(stage, f.loops, readings).parts[loop] * n_waves == n_parts:
+                # else it follows one that is
                 stage = replace(stage, cut=replace(stage.cut, waves=(*stage.cut.waves, (loop, n_waves))))
             try:
-                walk.step(f, stage)
+                resolver.step(stage, f.loops, readings)
             except MemoryBudgetError:
                 return None
             stages.append(stage)

@@ -163,7 +163,7 @@ def check_whole_kernels(drafts: Sequence[Draft], nodes: Sequence[Expr], limit: i
         if not draft.stage.family.has_whole_axes or not draft.loops.whole:
             continue
         node = nodes[draft.stage.nodes[0]]
-        operands = sum(prod(r.lens.shape) * nodes[r.node].dtype.itemsize for r in draft.readings)
+        operands = sum(r.nbytes for r in draft.readings)
         if operands + node.nbytes <= limit:  # even in one task
             continue
         needed, results = max(_nbytes(draft, nodes))
@@ -186,8 +186,7 @@ def _nbytes(draft: Draft, nodes: Sequence[Expr]) -> list[tuple[int, int]]:
             for axes, dtype in zip(draft.loops.results, dtypes, strict=True)
         )
         operands = sum(
-            prod(map(len, want.box)) * nodes[r.node].dtype.itemsize
-            for want, r in zip(tile.wants, draft.readings, strict=True)
+            prod(map(len, want.box)) * r.dtype.itemsize for want, r in zip(tile.wants, draft.readings, strict=True)
         )
         found.append((operands + results, results))
     return found

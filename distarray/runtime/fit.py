@@ -30,7 +30,7 @@ from distarray.runtime.wire import EMBED_NBYTES
 from distarray.scoped import Scoped
 
 if TYPE_CHECKING:
-    from distarray.planner.partition.placed import Planning
+    from distarray.planner.partition.resolved import Planning
 
 #: Plans that are streamed further.
 MAX_STREAMS = 8
@@ -207,7 +207,7 @@ class _Trials:
 
     def planning(self, plan: Plan) -> Planning:
         """Return the facts of a plan."""
-        from distarray.planner.partition.placed import Planning  # not loaded by those whose arrays are small
+        from distarray.planner.partition.resolved import Planning  # not loaded by those whose arrays are small
 
         mesh = self.env.mesh
         return Planning(self.graph, mesh, self.limits, current_rates(), plan.stages)

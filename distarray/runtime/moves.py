@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import count, pairwise, product
+from itertools import count
 from math import prod
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -18,6 +18,7 @@ import numpy as np
 from dask._task_spec import Task, TaskRef
 
 from distarray.expr.expr import Environment, Expr, Stored
+from distarray.expr.lens import Affine
 from distarray.kernels.backends import Backend
 from distarray.kernels.devices import backend_for, parse_device
 from distarray.kernels.loans import is_lent
@@ -27,6 +28,7 @@ from distarray.runtime import counters, passage
 from distarray.runtime.members import executor_for
 from distarray.runtime.reading import read_blocks
 from distarray.runtime.rehome import same_cut
+from distarray.sharding.boxes import relative, tile_box
 from distarray.sharding.sharding import Sharding
 from distarray.types import Shape
 
@@ -100,33 +102,17 @@ def _stored(node: Expr, sharding: Sharding, blocks: Sequence[Block], *, on_clien
 def _tiles(old: Sharding, new: Sharding, shape: Shape) -> Iterator[MovedTile]:
     """Yield the tiles of the new cut, row-major."""
     before, after = old.boundaries(shape), new.boundaries(shape)
+    lens = Affine.identity(shape)
     for index in new.tiles():
-        box = [(b[i], b[i + 1]) for b, i in zip(after, index)]
-        per_axis = [list(_overlaps(start, stop, b)) for (start, stop), b in zip(box, before)]
+        box = tile_box(after, index)
         pieces = []
-        for chosen in product(*per_axis):
-            number = 0
-            for (part, _, _), n in zip(chosen, old.parts):
-                number = number * n + part
-            starts = [b[part] for (part, _, _), b in zip(chosen, before)]
+        for tile, common, _ in lens.fragments(box, before):
+            lying = tile_box(before, tile)
+            extents = tuple(map(len, common))
             pieces.append(
-                Piece(
-                    number,
-                    tuple(slice(lo - start, hi - start) for (_, lo, hi), start in zip(chosen, starts)),
-                    tuple(slice(lo - start, hi - start) for (_, lo, hi), (start, _) in zip(chosen, box)),
-                    tuple(hi - lo for _, lo, hi in chosen),
-                    all(lo == b[part] and hi == b[part + 1] for (part, lo, hi), b in zip(chosen, before)),
-                )
+                Piece(old.number(tile), relative(common, lying), relative(common, box), extents, common == lying)
             )
-        yield MovedTile(new.member(index), tuple(stop - start for start, stop in box), tuple(pieces))
-
-
-def _overlaps(start: int, stop: int, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield the parts between these boundaries that have elements of a range: (part, from, to)."""
-    for part, (first, last) in enumerate(pairwise(bounds)):
-        low, high = max(start, first), min(stop, last)
-        if low < high:
-            yield part, low, high
+        yield MovedTile(new.member(index), tuple(map(len, box)), tuple(pieces))
 
 
 # ---------------------------------------------------------------------------------------------------- blocks

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from math import prod
+from math import isqrt, prod
 
 from distarray.errors import ShardingError
 from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import Sharding
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def prime_factors(n: int) -> tuple[int, ...]:
     """Return the prime factors of a positive integer, ascending.
 
@@ -32,6 +32,17 @@ def prime_factors(n: int) -> tuple[int, ...]:
             n //= q
         q += 1
     return (*found, n) if n > 1 else tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def divisors(n: int) -> tuple[int, ...]:
+    """Return all divisors of a positive integer, ascending.
+
+    >>> divisors(12)
+    (1, 2, 3, 4, 6, 12)
+    """
+    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return tuple(small + [n // d for d in reversed(small) if d * d < n])
 
 
 @lru_cache(maxsize=256)

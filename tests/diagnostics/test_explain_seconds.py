@@ -10,7 +10,7 @@ import pytest
 
 import distarray as dx
 from distarray.diagnostics.explanation import Explanation, is_off
-from distarray.planner.partition.placed import PlacedStages, Planning
+from distarray.planner.partition.resolved import Planning, ResolvedStages
 from distarray.testing import counting
 
 TEAM = dx.Team((4,), ("R",), members=range(4))
@@ -107,10 +107,10 @@ def test_rates_of_half_the_speed_make_twice_the_seconds(program: Callable[[], An
 def test_the_total_is_what_the_planner_compared(
     program: Callable[[], Any], planner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compared: list[PlacedStages] = []
+    compared: list[ResolvedStages] = []
     place = Planning.place
 
-    def spied(self: Planning, *args: Any) -> PlacedStages:
+    def spied(self: Planning, *args: Any) -> ResolvedStages:
         compared.append(place(self, *args))
         return compared[-1]
 

@@ -11,7 +11,7 @@ import pytest
 import distarray as dx
 from distarray.kernels import tasks
 from distarray.kernels.specs import Link
-from distarray.lower.fuse import _pace, fuse
+from distarray.lower.fuse import fuse
 from distarray.lower.recipes import Recipe
 from distarray.lower.template import Template
 from distarray.testing import counting
@@ -178,23 +178,6 @@ def test_who_waits_for_a_task_waits_for_what_it_is_fused_to() -> None:
     assert [recipe.waits for recipe in template.recipes.values()] == [()]
 
 
-@pytest.mark.parametrize(("members", "waits"), [((0, 1) * 4, {}), ((0,) * 8, {4: 1, 6: 3})])
-def test_who_waits_for_nothing_keeps_to_the_order_where_it_is_paced(
-    members: tuple[int, ...], waits: dict[int, int]
-) -> None:
-    t = [(f"dx-t{n}", n, 0) for n in range(8)]
-    made = (1,), (t[0], t[0]), (1,), (t[2], t[1]), (1,), (t[4], t[3]), (1,), (t[6], t[5])
-    template = chain_of(*made, members=members)
-    _pace(template.recipes, template.lowered.members)
-    found = {key: recipe.waits for key, recipe in template.recipes.items() if recipe.waits}
-    assert found == {t[n]: (t[k],) for n, k in waits.items()}
-    results: dict[Any, Any] = {}
-    for key, (_, function, args, later) in template.recipes.items():
-        given = [results[a] if type(a) is tuple and type(a[0]) is str else a for a in (*args, *later)]
-        results[key] = function(*given)
-    assert results[t[7]] == 5
-
-
 def test_the_longest_way_comes_first() -> None:
     t = [(f"dx-t{n}", n, 0) for n in range(4)]
     template = chain_of((1,), (2,), (t[1],), (t[0], t[2]), members=(0, 1, 2, 3))
@@ -271,5 +254,5 @@ def test_tasks_that_do_not_wait_for_each_other_are_left_as_they_are() -> None:
     template = Template(dict(recipes))
     template.lowered.members = dict.fromkeys(recipes, 0)
     before = template.recipes
-    fuse(template, is_paced=True)
+    fuse(template)
     assert template.recipes is before and before == recipes

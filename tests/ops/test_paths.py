@@ -88,7 +88,7 @@ def test_the_planner_chooses_among_orders_of_about_as_many_operations(monkeypatc
     skew = Factors(CHAIN, (0, 3), (1, 90, 90, 90), (None, None, None), 4)
     assert chosen_order(skew, "auto") == ((0, 1), (0, 1))  # the other takes ninety times as many operations
     assert not asked
-    assert chosen_order(even._replace(layouts=None), "auto") in (((0, 1), (0, 1)), ((1, 2), (0, 1)))
+    assert chosen_order(even._replace(parts=None), "auto") in (((0, 1), (0, 1)), ((1, 2), (0, 1)))
     assert chosen_order(even, "greedy") in (((0, 1), (0, 1)), ((1, 2), (0, 1)))
     assert chosen_order(even, False) == ((0, 1, 2),)
     assert not asked

@@ -14,7 +14,7 @@ import distarray as dx
 from distarray import config
 from distarray.errors import MemoryBudgetError
 from distarray.planner import shardings
-from distarray.planner.partition.placed import Planning
+from distarray.planner.partition.resolved import Planning
 from distarray.planner.plan import Limits
 from distarray.planner.propagation import propagate
 from distarray.planner.rates import Rates

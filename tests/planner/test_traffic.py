@@ -70,7 +70,7 @@ def test_moved_is_what_is_needed_and_not_held(drawn: tuple[tuple[int, ...], Affi
     loops = Loops(lens.shape)
     held = [data.draw(cuts(len(shape))) for _ in range(2)]
     work = [data.draw(cuts(len(lens.shape))) for _ in range(2)]
-    r = Reading(0, lens, tuple(range(len(lens.shape))), shape, None)
+    r = Reading(0, lens, tuple(range(len(lens.shape))), shape, np.dtype(float), None)
     view = view_of(r, loops, lens.shape)
     found = moved(
         view,
@@ -93,7 +93,7 @@ def boxes(lo: list[list[int]], hi: list[list[int]]) -> Boxes:
 def test_what_came_before_is_not_sent_again() -> None:
     shape = (8, 8)
     loops = Loops(shape)
-    view = view_of(Reading(0, Affine.identity(shape), (0, 1), shape, None), loops, shape)
+    view = view_of(Reading(0, Affine.identity(shape), (0, 1), shape, np.dtype(float), None), loops, shape)
     held = boxes([[0, 0]], [[8, 2]])
     received = Received()
     sizes = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice, permutations, product
 from math import gcd, prod
 
-from distarray.planner.redistribution.problem import factorized
+from distarray.sharding.prime import prime_factors
 from distarray.testing.redistributions import Case
 
 from .emitted import Axis, Emitted, Types, parts
@@ -26,7 +26,7 @@ def reshard_to_collectives(case: Case) -> Emitted:
     """Of the ways to split composite axes the first that needs one round; else the first."""
     names, sizes = case.src.mesh.names, case.src.mesh.sizes
     mixed = any(gcd(m, n) not in (1, m, n) for m in sizes for n in sizes)
-    orders = product(*[([(n,)] if mixed else []) + sorted(set(permutations(factorized(n)))) for n in sizes])
+    orders = product(*[([(n,)] if mixed else []) + sorted(set(permutations(prime_factors(n)))) for n in sizes])
     first: Emitted | None = None
     for order in islice(orders, MAX_ORDERS):
         split = {name: _factors(name, primes) for name, primes in zip(names, order)}

@@ -23,8 +23,8 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
 
-class TensorPlacement(NamedTuple):
-    """A TensorPlacement is a form on a team: the shape of an array with fused axes apart, and how that array lies."""
+class FormOnTeam(NamedTuple):
+    """A FormOnTeam is a form on a team: the shape of an array with fused axes apart, and how that array lies."""
 
     shape: tuple[int, ...]
     sharding: Sharding
@@ -42,7 +42,7 @@ def axes_apart(form: TensorForm) -> list[AxisCut]:
     return [simplified(cut) or ((n, 1),) for n, cut in zip(form.shape or (), form.cuts, strict=True)]
 
 
-def placement_of(form: TensorForm, team: Team) -> TensorPlacement:
+def form_on_team(form: TensorForm, team: Team) -> FormOnTeam:
     """Return how an array lies that has a form.
 
     Parameters
@@ -56,7 +56,7 @@ def placement_of(form: TensorForm, team: Team) -> TensorPlacement:
     shape = tuple([int(n or 0) for n, _ in entries])
     parts = tuple([k for _, k in entries])
     sharding = _on_axes_of(team.mesh, parts, form) or _owned(parts, form)
-    return TensorPlacement(shape, sharding.with_copies(team.client is not None))  # threads of a process share memory
+    return FormOnTeam(shape, sharding.with_copies(team.client is not None))  # threads of a process share memory
 
 
 def _on_axes_of(mesh: Mesh, parts: Sequence[int], form: TensorForm) -> Sharding | None:
@@ -87,7 +87,7 @@ def placed(x: DistArray, form: TensorForm) -> DistArray:
     """Return an array that lies as a form says, on the team that it is on; nothing is run."""
     assert x.team is not None
     dx: Any = namespace()
-    shape, sharding = placement_of(bound_form(form, x.shape), x.team)
+    shape, sharding = form_on_team(bound_form(form, x.shape), x.team)
     memo = x.__dx_node__().memo
     made: DistArray
     if memo is not None and memo.on_client:

@@ -237,15 +237,13 @@ def along_axis(facts: NodeFacts) -> list[TensorForm]:
         return facts.follow(terms, [out, out], whole=whole, sizes={"new": k[0] if k else None})
     if op == "Det":
         return facts.follow(terms, [term[:-2]], whole=whole)
-    if op == "Compress":
+    if op in ("Compress", "Unique"):
         given = facts.ints("axis")
         at = facts.axes(given, rank)[0] if given else None
         out = ["new"] if at is None else [*term[:at], "new", *term[at + 1 :]]
-        return facts.follow(terms, [out], whole=whole)
-    if op == "Unique":  # which slices are equal depends on all their elements
-        given = facts.ints("axis")
-        at = facts.axes(given, rank)[0] if given else None
-        out = ["new"] if at is None else [*term[:at], "new", *term[at + 1 :]]
+        if op == "Compress":
+            return facts.follow(terms, [out], whole=whole)
+        # which slices are equal depends on all their elements
         return facts.follow(terms, [out, ["new"], ["inverse"], ["new"]], whole=term)
     if op == "ReverseSequence":
         terms.append([term[facts.axis(1, rank, "batch_axis")]])

@@ -110,7 +110,7 @@ class OnnxModel:
         TypeError, ValueError
             If an input is missing, unknown, or of another dtype, shape or team, or the team has another size.
         """
-        from distarray.io.onnx.running import PlacedModel
+        from distarray.io.onnx.running import RunningModel
 
         if team is not None or configuration is not None:
             return self._with(team, configuration).run(inputs, strict=strict)
@@ -118,7 +118,7 @@ class OnnxModel:
             team = self.team
             if team is None and self.configuration is not None:
                 team = process_team(self.num_devices)
-            self.prepared.append(PlacedModel(self.model, self.folder, self.configuration, team))
+            self.prepared.append(RunningModel(self.model, self.folder, self.configuration, team))
         outputs: dict[str, Any] = self.prepared[0].run(inputs, strict=strict)
         return outputs
 

@@ -10,17 +10,17 @@ from distarray.arguments import mapping
 from distarray.array.array import DistArray
 from distarray.array.environment import within
 from distarray.expr.expr import Environment
+from distarray.io.onnx.annotated_scope import AnnotatedScope
 from distarray.io.onnx.forms import TensorForm
 from distarray.io.onnx.graph import AnnotatedGraph, GraphInference, infer_graph
 from distarray.io.onnx.operators.model import PlainModel
-from distarray.io.onnx.placed_scope import PlacedScope
 from distarray.io.onnx.protobuf import known_of, read_graph
 from distarray.io.onnx.violations import raise_errors
 from distarray.sharding.team import Team
 
 
-class PlacedModel:
-    """A PlacedModel is a model that runs on a team as it is annotated, as often as one likes.
+class RunningModel:
+    """A RunningModel is a model that runs on a team as it is annotated, as often as one likes.
 
     Its initializers are brought into their forms once.
 
@@ -65,7 +65,7 @@ class PlacedModel:
             given = self._plain.checked(feeds)
             graph, inference = self._inferred(feeds, team.size, strict)
             scope = partial(
-                PlacedScope,
+                AnnotatedScope,
                 nodes=graph.nodes,
                 inference=inference,
                 configuration=self._configuration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, isqrt, prod
+from math import ceil, prod
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ from distarray.planner.eindecomp.checks import is_integer
 from distarray.planner.eindecomp.eingraph import EinOp, Label
 from distarray.planner.eindecomp.paper_costs import Repart
 from distarray.sharding.cuts import MAX_PARTS
+from distarray.sharding.prime import divisors
 
 Kernels: TypeAlias = Literal["equal", "upto"]
 #: Partition vectors of one operation: parts of each of its labels, a row for each vector.
@@ -55,17 +56,6 @@ class Options:
             raise ShardingError(f"p = {self.p}: the number of kernels is at most {MAX_PARTS}")
         if self.splits == "pow2" and self.p & (self.p - 1):
             raise ShardingError(f"p = {self.p} is no power of two; use splits any")
-
-
-@lru_cache(maxsize=1024)
-def divisors(n: int) -> tuple[int, ...]:
-    """Return all divisors of a number, ascending.
-
-    >>> divisors(12)
-    (1, 2, 3, 4, 6, 12)
-    """
-    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
-    return tuple(small + [n // d for d in reversed(small) if d * d < n])
 
 
 def vectors(extents: Sequence[int], n: int, *, uneven: bool = False) -> Iterator[tuple[int, ...]]:

@@ -53,8 +53,8 @@ class OpCount:
 
 
 @dataclass(frozen=True)
-class PlacedCount:
-    """A PlacedCount says what a placed graph moves, holds and takes, operation by operation.
+class GraphCount:
+    """A GraphCount says what a placed graph moves, holds and takes, operation by operation.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class PlacedCount:
         return max(self.ops, key=lambda v: self.ops[v].peak_bytes)
 
 
-def count(placed: KernelPlacement, *, streamed: bool = False) -> PlacedCount:
+def count(placed: KernelPlacement, *, streamed: bool = False) -> GraphCount:
     """Count what a placed graph moves, holds and takes.
 
     Parameters
@@ -107,7 +107,7 @@ def count(placed: KernelPlacement, *, streamed: bool = False) -> PlacedCount:
         Whether a worker drops what it fetched as soon as its next kernel does not read it.
     """
     meter = _Tally(placed, streamed)
-    return PlacedCount({v: meter.run(v) for v in placed.ops}, streamed)
+    return GraphCount({v: meter.run(v) for v in placed.ops}, streamed)
 
 
 @dataclass

@@ -14,9 +14,9 @@ from distarray.planner.eindecomp.axis_cuts import AxisCut, n_parts
 from distarray.planner.eindecomp.bounds import op_bound
 from distarray.planner.eindecomp.candidates import Kernels, Options
 from distarray.planner.eindecomp.checks import check_graph, check_workers, is_integer
-from distarray.planner.eindecomp.counting import PlacedCount
+from distarray.planner.eindecomp.counting import GraphCount
 from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Label
-from distarray.planner.eindecomp.fastest import Limit, PlacedGraph, fastest, placed
+from distarray.planner.eindecomp.fastest import Limit, PricedGraph, fastest, placed
 from distarray.planner.eindecomp.graph_files import parse_graph
 from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.paper_costs import (
@@ -76,15 +76,15 @@ class EinPlan:
     limit: Limit
     search: str
     seconds: float
-    found: PlacedGraph | None = None
+    found: PricedGraph | None = None
 
     @cached_property
-    def placed(self) -> PlacedGraph:
+    def placed(self) -> PricedGraph:
         """Return the plan on its workers; one for the paper's objective is placed like those for the other."""
         return self.found or placed(self.graph, self.splits, self.machine, self.limit)
 
     @property
-    def count(self) -> PlacedCount:
+    def count(self) -> GraphCount:
         """Return what the placed plan moves, holds and takes, for each operation and in all."""
         return self.placed.count
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from distarray.errors import MemoryBudgetError
 from distarray.planner.eindecomp.candidates import Kernels, Options
-from distarray.planner.eindecomp.counting import PlacedCount, count
+from distarray.planner.eindecomp.counting import GraphCount, count
 from distarray.planner.eindecomp.eingraph import EinGraph
 from distarray.planner.eindecomp.elimination import MAX_ENTRIES
 from distarray.planner.eindecomp.kernel_placement import ROUNDS, KernelPlacement
@@ -24,8 +24,8 @@ from distarray.planner.eindecomp.seconds import TimeProblem
 
 #: As long as what is placed needs more than it may, plans are searched for under a limit that is tightened so often ..
 TIGHTER = 4
-#: .. and among cuts whose results lie ever more evenly on the workers (`KernelRoom.slack`).
-SLACKS = (np.inf, 0.25, 0.0)
+#: .. and among cuts whose results lie evenly on the workers (`KernelRoom.slack`).
+SLACKS = (np.inf, 0.0)
 #: Searches for the smallest limit, where nothing fits the one that is given.
 SMALLER = 16
 #: Plans whose predicted seconds differ by less than this share are equally fast: that which moves fewer bytes is kept.
@@ -40,21 +40,21 @@ class Limit:
 
     nbytes: float | None = None
 
-    def admits(self, counted: PlacedCount) -> bool:
+    def admits(self, counted: GraphCount) -> bool:
         """Return whether a placed graph stays within it."""
         return self.nbytes is None or counted.peak_bytes <= self.nbytes
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedGraph:
-    """A PlacedGraph is a graph whose cuts are chosen and whose kernels have workers, with what it costs."""
+class PricedGraph:
+    """A PricedGraph is a graph whose cuts are chosen and whose kernels have workers, with what it costs."""
 
     splits: Labelling
     placement: KernelPlacement
-    count: PlacedCount
+    count: GraphCount
 
 
-def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = Limit()) -> PlacedGraph:
+def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = Limit()) -> PricedGraph:
     """Place a labelled graph: a function of what is given, so that every count can be had again.
 
     Under a limit that copies do not fit they are streamed, and if that does not suffice inputs are spread over all
@@ -67,14 +67,14 @@ def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = 
             if streamed:
                 counted = count(placement, streamed=True)
             if found is None or counted.peak_bytes < found.count.peak_bytes:
-                found = PlacedGraph(splits, placement, counted)
+                found = PricedGraph(splits, placement, counted)
             if limit.admits(counted):
-                return PlacedGraph(splits, placement, counted)
+                return PricedGraph(splits, placement, counted)
     assert found is not None
     return found
 
 
-def _improved(graph: EinGraph, splits: Labelling, machine: Machine, even: bool) -> tuple[KernelPlacement, PlacedCount]:
+def _improved(graph: EinGraph, splits: Labelling, machine: Machine, even: bool) -> tuple[KernelPlacement, GraphCount]:
     """Return a plan placed, and placed again as long as that saves time or bytes."""
     placement = KernelPlacement(graph, machine, splits, input_layouts(graph, splits, machine, even=even))
     placement.place()
@@ -90,13 +90,13 @@ def _improved(graph: EinGraph, splits: Labelling, machine: Machine, even: bool) 
     return placement, best
 
 
-def _rank(counted: PlacedCount) -> tuple[float, int]:
+def _rank(counted: GraphCount) -> tuple[float, int]:
     return counted.seconds, counted.moved_bytes
 
 
 def fastest(
     graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit = Limit()
-) -> tuple[PlacedGraph, str]:
+) -> tuple[PricedGraph, str]:
     """Return the plan with the fewest predicted seconds that fits, and the search that was really used.
 
     Raises
@@ -125,7 +125,7 @@ class _NothingFits(Exception):
 
 def _under_limit(
     graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit
-) -> tuple[PlacedGraph, str]:
+) -> tuple[PricedGraph, str]:
     """Return the fastest plan that is found to fit, under a limit that is tightened until one does."""
     assert limit.nbytes is not None
     free, used = _best(TimeProblem(graph, options, machine), search, limit)
@@ -176,11 +176,11 @@ def _smallest(
     return smallest
 
 
-def _smaller(a: PlacedGraph, b: PlacedGraph) -> PlacedGraph:
+def _smaller(a: PricedGraph, b: PricedGraph) -> PricedGraph:
     return a if a.count.peak_bytes < b.count.peak_bytes else b
 
 
-def _last_resort(graph: EinGraph, options: Options, machine: Machine, limit: Limit) -> PlacedGraph:
+def _last_resort(graph: EinGraph, options: Options, machine: Machine, limit: Limit) -> PricedGraph:
     """Return every operation in the waves and parts in which it needs least."""
     assert limit.nbytes is not None
     room = KernelRoom(graph, options, limit.nbytes)
@@ -189,7 +189,7 @@ def _last_resort(graph: EinGraph, options: Options, machine: Machine, limit: Lim
     return placed(graph, splits, machine, limit)
 
 
-def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[PlacedGraph, str]:
+def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[PricedGraph, str]:
     """Return the fastest of the candidates that fit, or the one that needs least if none does."""
     used, best = search, None
     seen = []
@@ -202,32 +202,10 @@ def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[PlacedGraph,
         if best is None or _is_better(found.count, best.count, limit):
             best = found
     assert best is not None
-    if search == "exact":
-        best = _with_places(problem, best, limit)
     return best, used
 
 
-def _with_places(problem: TimeProblem, best: PlacedGraph, limit: Limit) -> PlacedGraph:
-    """Return what may be better than a plan: one that knows where that one has put the inputs that lie in fixed cuts.
-
-    The search counts every reader of such an input as if its blocks lay best for this one.
-    """
-    graph = problem.graph
-    inputs = {
-        u: replace(a, workers=tuple(best.placement.arrays[u].owners.tolist()))
-        for u, a in graph.inputs.items()
-        if a.layout is not None and a.workers is None
-    }
-    if not inputs:
-        return best
-    known = TimeProblem(
-        replace(graph, inputs={**graph.inputs, **inputs}), problem.options, problem.machine, problem.room
-    )
-    found = placed(problem.graph, exact(known)[0], problem.machine, limit)
-    return found if _is_better(found.count, best.count, limit) else best
-
-
-def _is_better(a: PlacedCount, b: PlacedCount, limit: Limit) -> bool:
+def _is_better(a: GraphCount, b: GraphCount, limit: Limit) -> bool:
     """Return whether one is faster, or the only one that fits, or needs less where none does."""
     if not limit.admits(a) or not limit.admits(b):
         return a.peak_bytes < b.peak_bytes
@@ -253,16 +231,3 @@ def _candidates(problem: TimeProblem, search: str) -> Iterator[tuple[Labelling, 
             found = exact(PaperProblem(problem.graph, replace(problem.options, p=n, kernels=kernels)))[0]
             if all(n_kernels(found[v]) in problem.states[v].kernels for v in problem.counts):
                 yield found, ""
-    if any(problem.followed.values()) and not problem.graph.equal:
-        yield _as_it_lies(problem), ""
-
-
-def _as_it_lies(problem: TimeProblem) -> Labelling:
-    """Return splits with which operations follow the layouts of the inputs where they can."""
-    made = {}
-    for v, op in problem.graph.ops.items():
-        rows = [row for row in problem.followed[v] if op.fixed is not None or all(
-            k <= (1 if x in op.whole else op.extents[x]) for x, k in zip(op.labels, row)
-        )]  # fmt: skip
-        made[v] = dict(zip(op.labels, rows[0])) if rows else problem.states[v].splits(int(problem.alone(v).argmin()))
-    return made

@@ -74,8 +74,8 @@ class Operation:
 
 
 @dataclass(eq=False)
-class Layout:
-    """A Layout says how one array is cut, and which worker has each of its blocks.
+class BlockTable:
+    """A BlockTable says how one array is cut, and which worker has each of its blocks.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class KernelPlacement:
     splits: Mapping[str, Splits]
     layouts: Mapping[str, Cuts]
     ops: dict[str, Operation] = field(init=False)
-    arrays: dict[str, Layout] = field(init=False)
+    arrays: dict[str, BlockTable] = field(init=False)
 
     def __post_init__(self) -> None:
         graph = self.graph
@@ -154,7 +154,7 @@ class KernelPlacement:
         self.arrays = {name: self._layout(name) for name in (*graph.inputs, *graph.ops)}
         self._free = [u for u, array in graph.inputs.items() if array.workers is None]
 
-    def _layout(self, name: str) -> Layout:
+    def _layout(self, name: str) -> BlockTable:
         graph = self.graph
         own = self.layouts[name] if name in graph.inputs else self.ops[name].result
         wanted = [self.ops[v].cuts[i] for v, i in graph.reads[name]]
@@ -163,7 +163,7 @@ class KernelPlacement:
         cells = {cut: common or refine(shape, frozenset([own, cut])) or Cells(shape, (own, cut)) for cut in wanted}
         given = graph.inputs[name].workers if name in graph.inputs else None
         owners = None if given is None else np.array(given, np.intp)
-        return Layout(shape, own, graph.array(name).itemsize, cells, owners)
+        return BlockTable(shape, own, graph.array(name).itemsize, cells, owners)
 
     def read_bytes(self, name: str) -> Any:
         """Return the bytes of what each worker reads of an array, each element once."""

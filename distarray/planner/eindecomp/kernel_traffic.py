@@ -14,7 +14,7 @@ import numpy as np
 
 from distarray.planner.eindecomp.axis_cuts import n_parts
 from distarray.planner.eindecomp.cells import Cells
-from distarray.planner.eindecomp.kernel_placement import Layout, Operation
+from distarray.planner.eindecomp.kernel_placement import BlockTable, Operation
 from distarray.planner.eindecomp.machine import Machine
 
 
@@ -63,7 +63,7 @@ class Copies:
         The workers.
     """
 
-    array: Layout
+    array: BlockTable
     machine: Machine
     #: Bytes of what each worker fetched.
     nbytes: Any = field(init=False)
@@ -106,7 +106,7 @@ class Copies:
 # ------------------------------------------------------------------------------------------- copies are not kept
 
 
-def streamed(array: Layout, operation: Operation, operand: int, machine: Machine) -> OperationTraffic:
+def streamed(array: BlockTable, operation: Operation, operand: int, machine: Machine) -> OperationTraffic:
     """Fetch for each kernel what it reads, unless the kernel before it on the worker read the same block.
 
     Blocks that the worker owns it has all the time.

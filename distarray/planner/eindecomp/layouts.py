@@ -12,6 +12,7 @@ from distarray.planner.eindecomp.eingraph import EinGraph
 from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.moved import edge_seconds
 from distarray.planner.eindecomp.paper_costs import Splits, n_kernels, result_parts, wanted_parts
+from distarray.sharding.prime import prime_factors
 
 
 def input_layouts(
@@ -80,20 +81,9 @@ def spread(
     if factor <= 1 or not (even or saved > machine.message_seconds * (factor - 1)):
         return cut
     parts = list(cut)
-    for prime in _primes(factor):
+    for prime in reversed(prime_factors(factor)):
         axes = [a for a, n in enumerate(shape) if parts[a] * prime <= n]
         if axes:
             widest = max(axes, key=lambda a: (shape[a] / parts[a], -a))
             parts[widest] *= prime
     return tuple(parts)
-
-
-def _primes(n: int) -> list[int]:
-    """Return the prime factors, the largest first."""
-    found, q = [], 2
-    while n > 1:
-        while n % q == 0:
-            found.append(q)
-            n //= q
-        q += 1
-    return found[::-1]

@@ -10,13 +10,13 @@ import numpy as np
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.eingraph import EinGraph
 from distarray.planner.eindecomp.elimination import MAX_ENTRIES, TooWide, eliminate
+from distarray.planner.eindecomp.neighbourhoods import improved
 from distarray.planner.eindecomp.paper_costs import Splits
 from distarray.planner.eindecomp.problems import SearchSpace
-from distarray.planner.eindecomp.windows import improved
 
 
 def exact(problem: SearchSpace, max_entries: int = MAX_ENTRIES) -> tuple[dict[str, Splits], str]:
-    """Return the cheapest labelling, by elimination; for graphs that are too wide a good one that no window improves.
+    """Return the cheapest labelling, by elimination; of graphs that are too wide one that no neighbourhood improves.
 
     Returns
     -------
@@ -55,22 +55,7 @@ def tree(problem: SearchSpace) -> dict[str, Splits]:
         raise ShardingError("the graph is no tree: a result is consumed more than once; use the exact search")
     if graph.equal:
         raise ShardingError("the graph is no tree: arrays must be cut alike; use the exact search")
-    best: dict[str, Any] = {}
-    back: dict[tuple[str, str], Any] = {}
-    for v, op in graph.ops.items():
-        total = problem.alone(v)
-        for i, u in enumerate(op.inputs):
-            if u in graph.ops:
-                through = best[u][:, None] + problem.edge(u, v, i)
-                back[u, v] = through.argmin(axis=0)
-                total = total + through.min(axis=0)
-        best[v] = total
-    chosen: dict[str, int] = {v: int(best[v].argmin()) for v in graph.outputs}
-    for v in reversed(list(graph.ops)):
-        for u in graph.ops[v].inputs:
-            if u in graph.ops:
-                chosen[u] = int(back[u, v][chosen[v]])
-    return problem.plan(chosen)
+    return exact(problem)[0]  # the elimination of a tree, a leaf at a time, is that programming
 
 
 # --------------------------------------------------------------------------------------------------- linearised

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.placed import PlacedStages, Planning
+from distarray.planner.partition.resolved import Planning, ResolvedStages
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.prime import prime_mesh
 from distarray.sharding.sharding import Sharding
@@ -29,7 +29,7 @@ LEAST_SHARE = 0.85
 MAX_ENDS = 8
 
 
-def branchings(planning: Planning, placed: PlacedStages, least: float) -> list[Corners]:
+def branchings(planning: Planning, placed: ResolvedStages, least: float) -> list[Corners]:
     """Return the ways to deal branches out to the corners of the mesh that may save something; what may save most
     first.
 

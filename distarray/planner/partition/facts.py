@@ -35,8 +35,6 @@ class Facts:
     views
         Per operand how its elements are read; None for what is made on the spot, held by the client or copied to
         all members, and where tiles read ranges of their own.
-    itemsizes
-        Of the operands.
     kernel, flops
         What its kernels do, and how many operations for one point of the loops.
     results
@@ -55,7 +53,6 @@ class Facts:
     loops: Loops
     readings: tuple[Reading, ...]
     views: tuple[View | None, ...]
-    itemsizes: tuple[int, ...]
     kernel: KernelKind
     flops: float
     results: tuple[tuple[int, tuple[int, ...]], ...]
@@ -89,18 +86,9 @@ class Facts:
     @property
     def largest_nbytes(self) -> int:
         """Return the bytes of the largest operand or result."""
-        found = [prod(r.lens.shape) * s for r, s in zip(self.readings, self.itemsizes, strict=True)]
+        found = [r.nbytes for r in self.readings]
         found += [prod(self.loops.extents[a] for a in axes) * s for s, axes in self.results]
         return max(found, default=0)
-
-
-def lies_outside(graph: Graph) -> dict[int, Sharding | None]:
-    """Return the types of what is stored before; None for what the client holds."""
-    return {
-        i: None if node.memo.on_client else node.memo.sharding
-        for i, node in enumerate(graph.nodes)
-        if node.memo is not None
-    }
 
 
 def facts_of(stages: Sequence[Stage], graph: Graph, outside: Mapping[int, Sharding | None]) -> list[Facts]:
@@ -109,16 +97,10 @@ def facts_of(stages: Sequence[Stage], graph: Graph, outside: Mapping[int, Shardi
     Parameters
     ----------
     outside
-        See `lies_outside`; without what may yet lie in any way.
+        See `Graph.lies`; without what may yet lie in any way.
     """
     made = {i: n for n, s in enumerate(stages) for i in s.nodes}
     return [_facts(n, s, graph, outside, made) for n, s in enumerate(stages)]
-
-
-def is_made_on_the_spot(graph: Graph, i: int, *, is_stored: bool) -> bool:
-    """Return whether a node is made wherever it is read; not what is held, once it is stored."""
-    node = graph.nodes[i]
-    return node.memo is None and node.op.family.is_created and not (is_stored and graph.is_held(i))
 
 
 def _facts(
@@ -126,13 +108,13 @@ def _facts(
 ) -> Facts:
     nodes = graph.nodes
     if stage.family.is_item:
-        return Facts(number, stage, Loops(()), (), (), (), "map", 0, (), stage.reads[0].node, -1)
+        return Facts(number, stage, Loops(()), (), (), "map", 0, (), stage.reads[0].node, -1)
     loops = stage_loops(stage, nodes)
-    readings, views, itemsizes = [], [], []
+    readings, views = [], []
     for p, access in enumerate(stage.reads):
         i = access.node
         # the stage that stores a created node makes it itself
-        on_the_spot = is_made_on_the_spot(graph, i, is_stored=made.get(i, number) != number)
+        on_the_spot = graph.is_made_on_the_spot(i, is_stored=made.get(i, number) != number)
         sharding = nodes[i].pin if on_the_spot else outside.get(i)
         r = reading(access, loops, p, nodes, sharding)
         readings.append(r)
@@ -141,8 +123,6 @@ def _facts(
         )
         is_nowhere = is_nowhere or _is_everywhere(nodes[i], sharding)
         views.append(None if is_nowhere else view_of(r, loops, nodes[stage.nodes[0]].shape))
-        dtype = nodes[i].dtype
-        itemsizes.append(dtype.itemsize)
     kernel = _kernel(stage, loops, nodes)
     leader = _leader(stage, graph, outside)
     pinned = next((i for i in stage.nodes if nodes[i].pin is not None and nodes[i].op.kind != "put"), -1)
@@ -152,7 +132,6 @@ def _facts(
         loops,
         tuple(readings),
         tuple(views),
-        tuple(itemsizes),
         kernel,
         _flops(stage, loops, nodes),
         _results(stage, loops, nodes),

@@ -37,7 +37,8 @@ def redistribution_steps(
     stage, nodes = facts.stage, graph.nodes
     if not redistributes(stage, nodes):
         return None
-    (r,), (itemsize,) = facts.readings, facts.itemsizes
+    (r,) = facts.readings
+    itemsize = r.dtype.itemsize
     team = nodes[r.node].env.team
     has_messages = team is not None and team.client is not None
     mode = wishes(stage, nodes).mode

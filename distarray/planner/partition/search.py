@@ -2,7 +2,7 @@
 
 The cost of a plan is a sum over stages and over what each of them reads (`stage_costs`). Each edge between two
 variables is a table over their states, so that variable elimination finds the optimum. In graphs that are too wide for
-it a labelling is improved window by window, as for `dx.plan` (`eindecomp.windows`).
+it a labelling is improved neighbourhood by neighbourhood, as for `dx.plan` (`eindecomp.neighbourhoods`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray.planner.eindecomp.elimination import TooWide, eliminate
-from distarray.planner.eindecomp.windows import hopeful, improved
+from distarray.planner.eindecomp.neighbourhoods import hopeful, improved
 from distarray.planner.partition.box_traffic import Boxes
 from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.stage_costs import Costs
@@ -137,7 +137,7 @@ def choose(
 
 
 def _solved(unary: _Unary, pairwise: _Pairwise) -> tuple[dict[_Name, int], str]:
-    """Return states by variable: the cheapest ones; in graphs that are too wide for that, what windows make of a
+    """Return states by variable: the cheapest ones; in graphs that are too wide for that, what neighbourhoods make of a
     start.
     """
     try:

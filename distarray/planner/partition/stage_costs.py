@@ -2,7 +2,7 @@
 
 A stage costs what its busiest member computes, what members are sent of its operands and of partial results, and its
 tasks. Bytes count on their places (`box_traffic`). `search`
-compares cuts by these seconds, `placed.Planning` adds them up for whole plans, and `explain` shows them.
+compares cuts by these seconds, `resolved.Planning` adds them up for whole plans, and `explain` shows them.
 """
 
 from __future__ import annotations
@@ -112,10 +112,10 @@ class Costs:
         spans = (boxes.hi - boxes.lo).astype(float)
         is_busy = boxes.n_tiles > 0
         arrays = [(set(loops), size * np.prod(spans[..., list(loops)], axis=-1)) for size, loops in facts.results]
-        for r, itemsize in zip(facts.readings, facts.itemsizes, strict=True):
+        for r in facts.readings:
             cut = {loop for loop in r.loops if loop is not None}
             whole = prod([n for n, loop in zip(r.lens.shape, r.loops, strict=True) if loop is None])
-            arrays.append((cut, itemsize * whole * np.prod(spans[..., sorted(cut)], axis=-1) * is_busy))
+            arrays.append((cut, r.dtype.itemsize * whole * np.prod(spans[..., sorted(cut)], axis=-1) * is_busy))
         none = np.zeros(is_busy.shape)
         left = [sum([n for loops, n in arrays if loop not in loops], none) for loop in facts.free or (-1,)]
         over = np.minimum.reduce(left) - self.limits.member
@@ -167,7 +167,8 @@ class Costs:
 
     def read_seconds(self, facts: Facts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
         """Return the seconds to bring operand `p` to a stage: an array (cuts of it, cuts of the stage)."""
-        return self.transfer_seconds(self.elements_moved(facts, p, lying, boxes), facts.itemsizes[p]).total
+        itemsize = facts.readings[p].dtype.itemsize
+        return self.transfer_seconds(self.elements_moved(facts, p, lying, boxes), itemsize).total
 
 
 @lru_cache(maxsize=16384)

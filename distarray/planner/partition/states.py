@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from distarray.planner.loops import base_reading
 from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.placed import PlacedStages, Planning
+from distarray.planner.partition.resolved import Planning, ResolvedStages
 from distarray.planner.plan import Corner, Cut, Limits, Parts, Written
 from distarray.planner.shardings import follow, resolve_cut, result_shardings, type_of, type_of_parts
 from distarray.sharding.cuts import MAX_TILES
@@ -292,7 +292,7 @@ class _Variables:
 
 def variables_of(
     planning: Planning,
-    baseline: PlacedStages,
+    baseline: ResolvedStages,
     splits: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
     corners: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
 ) -> tuple[list[Variable], dict[int, Variable]]:

@@ -19,7 +19,7 @@ from distarray.expr.expr import Environment
 from distarray.planner import eindecomp
 from distarray.planner.graph import Graph
 from distarray.planner.partition.branches import Corners, branchings
-from distarray.planner.partition.placed import PlacedStages, Planning
+from distarray.planner.partition.resolved import Planning, ResolvedStages
 from distarray.planner.partition.search import choose
 from distarray.planner.partition.states import MAX_STATES, variables_of
 from distarray.planner.partition.translation import ein_graph
@@ -116,7 +116,7 @@ def _most_seconds(plan: Plan, graph: Graph, n_members: int, rates: Rates) -> flo
     return len(plan.stages) * rates.latency + nbytes * n_members / rates.bandwidth
 
 
-def _possible_gain(planning: Planning, baseline: PlacedStages) -> float:
+def _possible_gain(planning: Planning, baseline: ResolvedStages) -> float:
     """Return the seconds by which another plan could be faster: what is sent, and computed by few members."""
     least = 0.0
     for facts, sharding in zip(planning.facts, baseline.shardings, strict=True):
@@ -132,7 +132,7 @@ def _search_seconds(planning: Planning) -> float:
     return float(sum([STAGE_SECONDS + TRIPLE_SECONDS * n**3 for n in states]))
 
 
-def _searched(plan: Plan, planning: Planning, baseline: PlacedStages) -> tuple[Plan, Mapping[int, Sharding]]:
+def _searched(plan: Plan, planning: Planning, baseline: ResolvedStages) -> tuple[Plan, Mapping[int, Sharding]]:
     started = time.perf_counter()
     found, how = _best(planning, baseline)
     alternatives = [_described("propagation", baseline)]
@@ -146,7 +146,7 @@ def _searched(plan: Plan, planning: Planning, baseline: PlacedStages) -> tuple[P
     return Plan(found.stages, plan.outputs, "eindecomp", tuple(alternatives)), found.inputs
 
 
-def _branched(planning: Planning, baseline: PlacedStages, found: PlacedStages) -> PlacedStages:
+def _branched(planning: Planning, baseline: ResolvedStages, found: ResolvedStages) -> ResolvedStages:
     """Return a plan in which branches go to a part of the members each, if one is better by more than next to
     nothing.
     """
@@ -161,7 +161,7 @@ def _branched(planning: Planning, baseline: PlacedStages, found: PlacedStages) -
     return found
 
 
-def _as_in_the_paper(plan: Plan, planning: Planning, baseline: PlacedStages) -> tuple[Plan, Mapping[int, Sharding]]:
+def _as_in_the_paper(plan: Plan, planning: Planning, baseline: ResolvedStages) -> tuple[Plan, Mapping[int, Sharding]]:
     graph = ein_graph(planning.graph, planning.facts, baseline.shardings, planning.outside)
     if graph is None:
         return plan, planning.inputs
@@ -181,13 +181,13 @@ def _as_in_the_paper(plan: Plan, planning: Planning, baseline: PlacedStages) -> 
 
 def _best(
     planning: Planning,
-    baseline: PlacedStages,
+    baseline: ResolvedStages,
     splits: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
     corners: Corners = MappingProxyType({}),
-) -> tuple[PlacedStages, str]:
+) -> tuple[ResolvedStages, str]:
     """Return the best plan that the search finds, and how it was found."""
     variables, made = variables_of(planning, baseline, splits, corners)
-    found: tuple[PlacedStages, str] | None = None
+    found: tuple[ResolvedStages, str] | None = None
     for chosen, searched in choose(variables, made, planning.outside, planning.costs):
         cuts: dict[int, tuple[Cut | None, Sharding]] = {}
         inputs: dict[int, Sharding] = {}
@@ -204,9 +204,9 @@ def _best(
     return found
 
 
-def _is_better(found: PlacedStages, baseline: PlacedStages, by: float = 0.0) -> bool:
+def _is_better(found: ResolvedStages, baseline: ResolvedStages, by: float = 0.0) -> bool:
     return found.price < (1 - by) * baseline.price
 
 
-def _described(name: str, placed: PlacedStages) -> str:
+def _described(name: str, placed: ResolvedStages) -> str:
     return f"{name}: {placed.nbytes / 1e6:.3g} MB moved, {placed.seconds * 1e3:.3g} ms predicted"

@@ -72,7 +72,7 @@ class _Translation:
         terms, inputs = [], []
         for p, (r, view) in enumerate(zip(facts.readings, facts.views, strict=True)):
             term = self._term(p, r, extents)
-            inputs.append(self._input(f"{name}x{p}", r, view, facts.itemsizes[p], [extents[x] for x in term]))
+            inputs.append(self._input(f"{name}x{p}", r, view, [extents[x] for x in term]))
             terms.append(term)
         # loops that no operand and no result has count too
         whole = frozenset([_label(i) for i in loops.whole]).union(x for x in extents if x.startswith("w"))
@@ -91,7 +91,8 @@ class _Translation:
             found.append(x)
         return tuple(found)
 
-    def _input(self, name: str, r: Reading, view: View | None, itemsize: int, shape: Sequence[int]) -> str:
+    def _input(self, name: str, r: Reading, view: View | None, shape: Sequence[int]) -> str:
+        itemsize = r.dtype.itemsize
         if view is not None and tuple(shape) == r.shape and all(
             axis is None or (start, step) == (0, 1) for axis, start, step in r.lens.terms
         ):  # fmt: skip
@@ -139,4 +140,4 @@ def stage_bound(facts: Facts, p: int) -> float:
     if not facts.stage.family.is_contraction or 0 in facts.loops.extents:
         return 0.0
     op = _Translation({})._op(facts, "s")
-    return op_bound(op, p) * min([op.itemsize, *facts.itemsizes])
+    return op_bound(op, p) * min([op.itemsize, *[r.dtype.itemsize for r in facts.readings]])

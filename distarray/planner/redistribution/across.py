@@ -17,7 +17,7 @@ from distarray.planner.redistribution.fused import finer, slices_between
 from distarray.planner.redistribution.links import MemberMap
 from distarray.planner.redistribution.permuted import gathers, refined
 from distarray.planner.redistribution.places import IntArray
-from distarray.planner.redistribution.problem import Parts, Problem, divisors
+from distarray.planner.redistribution.problem import Parts, Problem, factors
 from distarray.planner.redistribution.steps import Step
 from distarray.planner.redistribution.weak import Space
 
@@ -59,7 +59,7 @@ def _held(tiles: IntArray, placement: MemberMap) -> IntArray:
 def _finest(space: Space, parts: Parts, n_devices: int) -> list[Parts]:
     """Return the legal cuts with as few replicas as possible that refine a cut."""
     n = prod(parts)
-    for level in (*divisors(n_devices // n), 1):
+    for level in (*factors(n_devices // n), 1):
         found = list(islice(finer(space, parts, n * level), MAX_CUTS))
         if found:
             return found

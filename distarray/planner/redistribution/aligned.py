@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from distarray.planner.redistribution.groups import cells, gather_groups, matched_groups
+from distarray.planner.redistribution.groups import cells, matched_groups
+from distarray.planner.redistribution.permuted import gathers
 from distarray.planner.redistribution.places import Places, PrimeAxis
-from distarray.planner.redistribution.problem import Problem, factorized
-from distarray.planner.redistribution.steps import AllGather, AllToAll, DynSlice, Step
+from distarray.planner.redistribution.problem import Problem
+from distarray.planner.redistribution.steps import AllToAll, DynSlice, Step
 from distarray.planner.redistribution.weak import Path
+from distarray.sharding.prime import prime_factors
 
 _FOREVER = 1 << 30
 
@@ -141,7 +143,7 @@ def _fill(slots: list[_AxisFactor], places: Places, order: Sequence[tuple[int, .
             if any(born < slot.dies and slot.born < dies for born, dies in used[a]):
                 return False
             used[a].append((slot.born, slot.dies))
-    open_slots = [(slot, p) for slot in slots if slot.axes is None for p in factorized(slot.n)]
+    open_slots = [(slot, p) for slot in slots if slot.axes is None for p in prime_factors(slot.n)]
     chosen: list[PrimeAxis] = []
 
     def backtrack(k: int) -> bool:
@@ -184,9 +186,4 @@ def _steps(problem: Problem, places: Places, path: Path, pushes: list[_Push]) ->
         tiles[:, j] = tiles[:, j] * n + kept
         parts[j] *= n
         steps.append(AllToAll(i, j, n, groups, index_or_none))
-    for i, n in path.gathers:
-        position = tiles[:, i] % n
-        tiles[:, i] //= n
-        parts[i] //= n
-        steps.append(AllGather(i, n, gather_groups(cells(tiles, parts), position, n)))
-    return steps
+    return [*steps, *gathers(tiles, tuple(parts), path.gathers)]

@@ -17,7 +17,7 @@ from distarray.planner.redistribution.exchange import boxes, exchange, received_
 from distarray.planner.redistribution.groups import cells, gather_groups, matched_groups
 from distarray.planner.redistribution.permuted import refined, wanted_permutation
 from distarray.planner.redistribution.places import IntArray
-from distarray.planner.redistribution.problem import Parts, divisors
+from distarray.planner.redistribution.problem import Parts, factors
 from distarray.planner.redistribution.steps import AllGather, AllPermute, AllToAll, DynSlice, Step
 from distarray.planner.redistribution.weak import Space
 
@@ -59,7 +59,7 @@ def _gathered(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
     n = int(np.prod(least))
     if space.n_devices % n or not all(space.may_cut(i, k) for i, k in enumerate(least)):
         return None
-    for level in (1, *reversed(divisors(space.n_devices // n))):
+    for level in (1, *reversed(factors(space.n_devices // n))):
         for mid in islice(finer(space, least, n * level), MAX_PAIRS):
             tiles = refined(src, a, mid, dst, b)
             if refines(tiles, mid, dst, b):
@@ -88,7 +88,7 @@ def _through_a_valley(space: Space, src: IntArray, dst: IntArray) -> list[Step] 
     """Return slices to a, a flat exchange to b, a gather: the smallest valley, then what receives least."""
     level = int(np.lcm(space.n_src, space.n_dst))
     candidates: list[tuple[int, int]] = sorted(
-        {(-n, n) for n in (level * d for d in (1, *divisors(space.n_devices // level))) if space.n_devices % n == 0}
+        {(-n, n) for n in (level * d for d in (1, *factors(space.n_devices // level))) if space.n_devices % n == 0}
     )
     for _, n_tiles in candidates:
         found = _at_level(space, src, dst, n_tiles)
@@ -134,7 +134,7 @@ def finer(space: Space, parts: Parts, n_tiles: int) -> Iterator[Parts]:
             if left == 1 and space.is_legal(made):
                 yield made
             return
-        for d in (1, *divisors(left)):
+        for d in (1, *factors(left)):
             if space.may_cut(i, parts[i] * d):
                 yield from extended(i + 1, left // d, (*made, parts[i] * d))
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from distarray.planner.redistribution.problem import Axes, factorized
+from distarray.planner.redistribution.problem import Axes
+from distarray.sharding.prime import prime_factors
 
 IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -40,7 +41,7 @@ class Places:
         self.ids: IntArray = np.arange(self.n)
         self.strides = tuple([prod(sizes[a + 1 :]) for a in range(len(sizes))])
         self._coordinates: dict[PrimeAxis, IntArray] = {}
-        choices = [sorted(set(permutations(factorized(n)))) for n in sizes]
+        choices = [sorted(set(permutations(prime_factors(n)))) for n in sizes]
         self.orders = tuple(islice(product(*choices), MAX_ORDERS))
 
     def primes(self, axes: Iterable[int], order: Sequence[tuple[int, ...]]) -> list[PrimeAxis]:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from distarray.errors import ShardingError
 from distarray.sharding.mesh import Mesh
+from distarray.sharding.prime import divisors
 from distarray.sharding.sharding import Sharding
 
 #: Part counts per dimension: a weak type.
@@ -26,29 +27,13 @@ Bounds: TypeAlias = tuple[tuple[int, ...] | None, ...]
 
 
 @lru_cache(maxsize=4096)
-def factorized(n: int) -> tuple[int, ...]:
-    """Return the prime factors of `n`, ascending.
+def factors(n: int) -> tuple[int, ...]:
+    """Return the divisors of `n` above 1, descending: what a part may be cut by.
 
-    >>> factorized(12)
-    (2, 2, 3)
-    """
-    found, p = [], 2
-    while n > 1:
-        while n % p == 0:
-            found.append(p)
-            n //= p
-        p = p + 1 if p * p <= n else max(n, p + 1)
-    return tuple(found)
-
-
-@lru_cache(maxsize=4096)
-def divisors(n: int) -> tuple[int, ...]:
-    """Return the divisors of `n` above 1, descending.
-
-    >>> divisors(12)
+    >>> factors(12)
     (12, 6, 4, 3, 2)
     """
-    return tuple([d for d in range(n, 1, -1) if n % d == 0])
+    return divisors(n)[:0:-1]
 
 
 def largest_tile(shape: Sequence[int], parts: Parts, bounds: Bounds = ()) -> tuple[int, ...]:

@@ -12,8 +12,9 @@ from itertools import product
 
 from distarray.planner.redistribution.groups import cells, gather_groups
 from distarray.planner.redistribution.places import IntArray, Places, places_of
-from distarray.planner.redistribution.problem import Axes, Problem, factorized
+from distarray.planner.redistribution.problem import Axes, Problem
 from distarray.planner.redistribution.steps import AllReduce, ReduceScatter, Step
+from distarray.sharding.prime import prime_factors
 
 #: Assignments of unreduced prime axes to dimensions that are tried.
 MAX_ASSIGNMENTS = 256
@@ -24,7 +25,7 @@ def with_prime_axes(problem: Problem) -> Problem:
     split: list[tuple[int, ...]] = []
     sizes: list[int] = []
     for n in problem.sizes:
-        primes = factorized(n)  # minor first, and the last of a mesh is its fastest
+        primes = prime_factors(n)  # minor first, and the last of a mesh is its fastest
         split.append(tuple(range(len(sizes) + len(primes) - 1, len(sizes) - 1, -1)))
         sizes.extend(reversed(primes))
 

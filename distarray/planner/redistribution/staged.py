@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from distarray.planner.rates import Rates
 from distarray.planner.redistribution.links import NETWORK, link_rates
-from distarray.planner.redistribution.problem import Parts, divisors
+from distarray.planner.redistribution.problem import Parts, factors
 from distarray.planner.redistribution.weak import Space
 
 #: Seconds of a message by those of a step, where steps take none.
@@ -80,7 +80,7 @@ def _factors(n: int, by_message: float) -> tuple[int, ...]:
     ((64,), (8, 8), (2, 2, 2, 2, 2, 2))
     """
     best: tuple[float, tuple[int, ...]] = (1 + by_message * (n - 1), (n,)) if n > 1 else (0.0, ())
-    for f in divisors(n)[1:]:
+    for f in factors(n)[1:]:
         found = tuple(sorted((*_factors(n // f, by_message), f)))
         best = min(best, (len(found) + by_message * sum([m - 1 for m in found]), found))
     return best[1]

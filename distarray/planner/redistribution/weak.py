@@ -16,7 +16,7 @@ from itertools import count
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
-from distarray.planner.redistribution.problem import Parts, Problem, divisors, tile_size
+from distarray.planner.redistribution.problem import Parts, Problem, factors, tile_size
 
 #: How often `by_cost` may come back to one state, and how many states it may open in all.
 MAX_VISITS = 28
@@ -103,7 +103,7 @@ class Space:
                     yield parts
                 return
             yield from extended(i + 1, left, (*parts, shape[i]))
-            for n in divisors(left):
+            for n in factors(left):
                 if self.may_cut(i, shape[i] * n):
                     yield from extended(i + 1, left // n, (*parts, shape[i] * n))
 
@@ -118,7 +118,7 @@ class Space:
         for i, k in enumerate(parts):
             if k == 1 or i < self.n_fixed:
                 continue
-            for n in divisors(k):
+            for n in factors(k):
                 for j in range(self.n_fixed, self.rank):
                     if i != j and self.may_cut(j, parts[j] * n):
                         new = list(parts)
@@ -393,7 +393,7 @@ class _ByCost:
         last = trail[1][:2] if trail[1] is not None and not prices.may_repeat else None
         for i in rank:
             k, d = parts[i], dst[i]
-            for n in divisors(k):
+            for n in factors(k):
                 rest = _popped(state, i, n)
                 if rest is None:
                     continue

@@ -16,7 +16,7 @@ from distarray.errors import ShardingError
 from distarray.planner import eindecomp
 from distarray.planner.eindecomp import EinGraph, EinPlan, parse_graph, plan_cost
 from distarray.planner.eindecomp.bounds import matmul_bound, op_bound
-from distarray.planner.eindecomp.candidates import Options, divisors, vectors
+from distarray.planner.eindecomp.candidates import Options, vectors
 from distarray.planner.eindecomp.elimination import eliminate
 from distarray.planner.eindecomp.paper_costs import (
     agg_cost,
@@ -29,6 +29,7 @@ from distarray.planner.eindecomp.paper_costs import (
 )
 from distarray.planner.eindecomp.problems import PaperProblem
 from distarray.planner.eindecomp.searches import exact
+from distarray.sharding.prime import divisors
 from distarray.testing import eingraphs, labellings
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from distarray.errors import MemoryBudgetError, ShardingError
 from distarray.planner.redistribution import cache_info, plan
-from distarray.planner.redistribution.problem import factorized
 from distarray.sharding.mesh import Mesh
+from distarray.sharding.prime import prime_factors
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import parse_mesh, parse_type
 from distarray.testing.redistribution_verifier import verify
@@ -182,7 +182,7 @@ def test_a_free_order_of_the_target_moves_less() -> None:
 
 def exhaustive(case: Case) -> int:
     """The cost of the cheapest sequence of axis-ordered types on the prime mesh, any operations in any order."""
-    sizes = tuple(p for n in case.src.mesh.sizes for p in factorized(n))
+    sizes = tuple(p for n in case.src.mesh.sizes for p in prime_factors(n))
     assert sizes == case.src.mesh.sizes, "a mesh with prime axes"
     names = case.src.mesh.names
     size = dict(zip(names, sizes))
@@ -261,7 +261,7 @@ def test_paper_plans_cost_what_the_exhaustive_optimum_costs() -> None:
 def on_prime_axes(case: Case) -> Iterator[Case]:
     """The same problem on meshes whose axes are prime, devices as they are: one for each order of the factors."""
     mesh = case.src.mesh
-    for orders in product(*[sorted(set(permutations(factorized(n)))) for n in mesh.sizes]):
+    for orders in product(*[sorted(set(permutations(prime_factors(n)))) for n in mesh.sizes]):
         split = {a: [f"{a}{i}" for i in range(len(order))] for a, order in zip(mesh.names, orders)}  # minor first
         names = tuple([name for a in mesh.names for name in reversed(split[a])])
         finer = Mesh(names, tuple([p for order in orders for p in reversed(order)]))

@@ -7,6 +7,7 @@ that has a value), or None (an optional without one, an input that is left out).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -36,6 +37,7 @@ def onnx_package() -> ModuleType:
     return import_extra("onnx", "ONNX models")
 
 
+@dataclass(slots=True, eq=False)
 class NodeCall:
     """A NodeCall says how an operator is applied: its name, opset, attributes, and which of its outputs are wanted.
 
@@ -57,28 +59,19 @@ class NodeCall:
         Which of the functions of one name is meant.
     """
 
-    __slots__ = ("attributes", "defaults", "domain", "name", "op_type", "opset", "outputs", "overload", "scope")
+    op_type: str
+    domain: str
+    attributes: Mapping[str, Any]
+    opset: int
+    scope: Any  # a Scope of `graph`, which stands on this
+    name: str = ""
+    outputs: Sequence[str] = ("",)
+    overload: str = ""
+    defaults: Mapping[str, Any] = field(init=False)
 
-    def __init__(
-        self,
-        op_type: str,
-        domain: str,
-        attributes: Mapping[str, Any],
-        opset: int,
-        scope: Any,  # a Scope of `graph`, which stands on this
-        name: str = "",
-        outputs: Sequence[str] = ("",),
-        overload: str = "",
-    ) -> None:
-        self.op_type = op_type
-        self.domain = "" if domain == "ai.onnx" else domain
-        self.attributes = attributes
-        self.opset = opset
-        self.name = name
-        self.outputs = outputs
-        self.scope = scope
-        self.overload = overload
-        self.defaults = _defaults(op_type, self.domain, opset)
+    def __post_init__(self) -> None:
+        self.domain = "" if self.domain == "ai.onnx" else self.domain
+        self.defaults = _defaults(self.op_type, self.domain, self.opset)
 
     def __getitem__(self, attribute: str) -> Any:
         """Return an attribute, or its default, or None."""

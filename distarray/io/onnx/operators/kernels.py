@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
@@ -128,6 +129,7 @@ def _evaluator(model: bytes) -> Any:
     return ReferenceEvaluator(onnx_package().ModelProto.FromString(model))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ReferenceKernel:
     """A ReferenceKernel is one node of a model as a function of the blocks of its inputs.
 
@@ -141,12 +143,9 @@ class ReferenceKernel:
         Of the inputs that blocks are given for, in order.
     """
 
-    __slots__ = ("fixed", "model", "names")
-
-    def __init__(self, model: bytes, fixed: dict[str, Any], names: tuple[str, ...]) -> None:
-        self.model = model
-        self.fixed = fixed
-        self.names = names
+    model: bytes
+    fixed: dict[str, Any]
+    names: tuple[str, ...]
 
     def __call__(self, *blocks: Any) -> Any:
         """Return the outputs."""
@@ -155,9 +154,6 @@ class ReferenceKernel:
         feeds = {name: v if isinstance(v, list) else np.array(v) for name, v in given.items()}
         made = _evaluator(self.model).run(None, feeds)
         return made[0] if len(made) == 1 else tuple(made)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ReferenceKernel, (self.model, self.fixed, self.names)
 
     def __repr__(self) -> str:
         node = onnx_package().ModelProto.FromString(self.model).graph.node[0]

@@ -25,8 +25,8 @@ from distarray.io.onnx.operators.partial_results import PARTIAL_RESULTS, Part
 from distarray.io.onnx.slabs import Slab, cut_of_loop, slabs_of
 
 
-class PlacedScope(Scope):
-    """A PlacedScope is one run of an annotated graph.
+class AnnotatedScope(Scope):
+    """An AnnotatedScope is one run of an annotated graph.
 
     Parameters
     ----------

@@ -14,22 +14,21 @@ from typing import Any
 import numpy as np
 
 from distarray.planner.graph import Graph
-from distarray.planner.loops import Reading, base_reading
-from distarray.planner.partition.facts import Facts, facts_of, is_made_on_the_spot, lies_outside
+from distarray.planner.partition.facts import Facts, facts_of
 from distarray.planner.partition.received import Received
 from distarray.planner.partition.recut import redistribution_steps
 from distarray.planner.partition.stage_costs import Costs, StageCost
 from distarray.planner.plan import Cut, Followed, Limits, Parts, Pinned, Stage, Whole, Written
 from distarray.planner.propagation import reading_order
 from distarray.planner.rates import Rates, Seconds
-from distarray.planner.shardings import follow, resolve_cut, result_shardings
+from distarray.planner.shardings import Resolver, follow
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlacedStages:
-    """PlacedStages are stages with their cuts, resolved for the nodes at hand, and what they cost.
+class ResolvedStages:
+    """ResolvedStages are stages with their cuts, resolved for the nodes at hand, and what they cost.
 
     Parameters
     ----------
@@ -85,16 +84,21 @@ class Planning:
         self.mesh = mesh
         self.limits = limits
         self.inputs = inputs
-        self.outside = {i: lying for i, lying in lies_outside(graph).items() if i not in inputs}
+        self.outside = {i: lying for i, lying in graph.lies().items() if i not in inputs}
         self.facts = facts_of(stages, graph, self.outside)
         self.costs = Costs(mesh.size, rates, limits)
 
-    def place(self, stages: Sequence[Stage], inputs: Mapping[int, Sharding] | None = None) -> PlacedStages:
+    def resolver(self, inputs: Mapping[int, Sharding]) -> Resolver:
+        """Return where everything lies before the first stage, if inputs lie so that may lie in any way."""
+        return Resolver(self.graph, self.mesh, {**self.outside, **inputs})
+
+    def place(self, stages: Sequence[Stage], inputs: Mapping[int, Sharding] | None = None) -> ResolvedStages:
         """Return the types that the cuts of stages mean, and their costs."""
-        walk = Walk(self, self.inputs if inputs is None else inputs)
-        shardings = [walk.step(facts, stage) for facts, stage in zip(self.facts, stages, strict=True)]
-        costs = tuple(self._stage_costs(shardings, walk.lies))
-        return PlacedStages(tuple(stages), tuple(shardings), walk.inputs, costs, self._until_done(shardings, costs))
+        inputs = self.inputs if inputs is None else inputs
+        resolver = self.resolver(inputs)
+        shardings = [resolver.step(s, f.loops, f.readings) for f, s in zip(self.facts, stages, strict=True)]
+        costs = tuple(self._stage_costs(shardings, resolver.lies))
+        return ResolvedStages(tuple(stages), tuple(shardings), inputs, costs, self._until_done(shardings, costs))
 
     def said(
         self, stages: Sequence[Stage], wanted: Mapping[int, tuple[Cut | None, Sharding]], inputs: Mapping[int, Sharding]
@@ -108,14 +112,15 @@ class Planning:
         wanted
             By number of the stage the type of its loops, and a cut that means it if there is a regular one.
         """
-        walk = Walk(self, inputs)
+        resolver = self.resolver(inputs)
         found = []
         for facts, stage in zip(self.facts, stages, strict=True):
             regular, sharding = wanted[facts.number]
             free = not stage.family.is_item and not isinstance(stage.cut.rule, Pinned | Written)
-            if free and not _is_same(walk.resolved(facts, stage), sharding):
-                stage = replace(stage, cut=_said(facts, walk.readings(facts), regular, sharding, self.mesh))
-            walk.step(facts, stage)
+            readings = resolver.typed(facts.readings)
+            if free and not _is_same(resolver.resolved(stage, facts.loops, readings), sharding):
+                stage = replace(stage, cut=_said(facts, readings, regular, sharding, self.mesh))
+            resolver.step(stage, facts.loops, readings)
             found.append(stage)
         return tuple(found)
 
@@ -141,8 +146,8 @@ class Planning:
                 held = self.costs.held(facts, p, [lying])
                 elements = self.costs.elements_moved(facts, p, [lying], boxes)[0, 0]
                 elements = received.less(r.node, view, facts.loops, held, boxes, elements)
-                seconds += self.costs.transfer_seconds(elements, facts.itemsizes[p])
-                nbytes += round(float(elements.sum())) * facts.itemsizes[p]
+                seconds += self.costs.transfer_seconds(elements, r.dtype.itemsize)
+                nbytes += round(float(elements.sum())) * r.dtype.itemsize
             yield StageCost(seconds, nbytes, float(self.costs.penalty(facts, boxes)[0]))
 
     def _until_done(self, shardings: Sequence[Sharding], costs: Sequence[StageCost]) -> float:
@@ -164,47 +169,6 @@ class Planning:
             free[members] = done_now = started + cost.seconds.own
             done.update(dict.fromkeys(facts.stage.nodes, done_now))
         return float(free.max()) + float(sum([c.seconds.shared for c in costs]))
-
-
-class Walk:
-    """A Walk goes over stages in their order, and knows where everything lies that was made so far."""
-
-    def __init__(self, planning: Planning, inputs: Mapping[int, Sharding]) -> None:
-        self._planning = planning
-        self.inputs = inputs
-        self.lies: dict[int, Sharding | None] = {**planning.outside, **inputs}
-        self._several: dict[int, tuple[Sharding, ...]] = {}
-
-    def readings(self, facts: Facts) -> list[Reading]:
-        """Return the operands of a stage with the types that they have."""
-        graph = self._planning.graph
-
-        def lying(i: int) -> Sharding | None:
-            on_the_spot = is_made_on_the_spot(graph, i, is_stored=i in self.lies)
-            return graph.nodes[i].pin if on_the_spot else self.lies.get(i)
-
-        return [replace(r, sharding=lying(r.node)) for r in facts.readings]
-
-    def resolved(self, facts: Facts, stage: Stage) -> Sharding:
-        """Return what the cut of a stage means."""
-        planning = self._planning
-        base = base_reading(stage, planning.graph, self.lies.__getitem__)
-        return resolve_cut(stage.cut, facts.loops, self.readings(facts), planning.graph.nodes, base, planning.mesh)
-
-    def step(self, facts: Facts, stage: Stage) -> Sharding:
-        """Return the type of the loops of a stage; what it makes lies from now on."""
-        graph = self._planning.graph
-        if stage.family.is_item:
-            which: int = graph.nodes[stage.nodes[0]].params.number
-            found: Sharding = self._several[stage.reads[0].node][which]
-            self.lies[stage.nodes[0]] = found
-            return found
-        sharding = self.resolved(facts, stage)
-        made = result_shardings(stage, sharding, facts.loops, graph, self.lies, self._planning.mesh)
-        for node, types in made.items():
-            self.lies[node] = types[0]
-            self._several[node] = types
-        return sharding
 
 
 def _is_same(a: Sharding, b: Sharding) -> bool:

@@ -1,6 +1,7 @@
-"""What graphs get that are too wide for elimination: a labelling that no window of operations improves.
+"""What graphs get that are too wide for elimination: a labelling that no neighbourhood of operations improves.
 
-A window is a connected set of variables, small enough to be solved exactly while the rest stays as it is.
+A neighbourhood is a connected set of variables, small enough to be solved exactly while the rest stays as it is: large
+neighbourhood search.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import numpy as np
 from distarray.planner.eindecomp.elimination import Name, TooWide, eliminate
 from distarray.planner.eindecomp.problems import Tables
 
-#: Variables of a window, and rounds over all windows.
-WINDOW = 12
+#: Variables of a neighbourhood, and rounds over all of them.
+MOST_VARIABLES = 12
 ROUNDS = 8
-#: Entries of the largest table of a window: there are many windows.
+#: Entries of the largest table of a neighbourhood: there are many.
 MAX_ENTRIES = 200_000
 
 
 def improved(tables: Tables, starts: Sequence[Mapping[Any, int]], max_entries: int) -> dict[Name, int]:
-    """Return the best of some labellings, and what windows make of it: its cost never rises.
+    """Return the best of some labellings, and what neighbourhoods make of it: its cost never rises.
 
     Parameters
     ----------
@@ -82,12 +83,12 @@ def _completed(
 
 
 def _around(v: Name, neighbours: Mapping[Name, Sequence[Name]]) -> list[Name]:
-    window = [v]
-    for u in window:
+    around = [v]
+    for u in around:
         for w in neighbours[u]:
-            if len(window) < WINDOW and w not in window:
-                window.append(w)
-    return window
+            if len(around) < MOST_VARIABLES and w not in around:
+                around.append(w)
+    return around
 
 
 def _row(table: Any, pair: tuple[Name, Name], free: Name, chosen: Mapping[Name, int]) -> Any:
@@ -97,19 +98,19 @@ def _row(table: Any, pair: tuple[Name, Name], free: Name, chosen: Mapping[Name, 
 
 
 def _solve(
-    window: list[Name],
+    around: list[Name],
     tables: Tables,
     pairs_of: Mapping[Name, Sequence[tuple[Name, Name]]],
     chosen: dict[Name, int],
     max_entries: int,
 ) -> bool:
-    """Solve a window, or the first half of it if that is too wide; return whether it became cheaper."""
+    """Solve a neighbourhood, or the first half of it if that is too wide; return whether it became cheaper."""
     unary, pairwise = tables
-    while window:
-        inside = set(window)
-        mine = {v: np.asarray(unary[v]) for v in window}
+    while around:
+        inside = set(around)
+        mine = {v: np.asarray(unary[v]) for v in around}
         both: dict[tuple[Name, Name], Any] = {}
-        for v in window:
+        for v in around:
             for pair in pairs_of[v]:
                 if inside.issuperset(pair):
                     both[pair] = pairwise[pair]
@@ -119,7 +120,7 @@ def _solve(
         try:
             total, found = eliminate(mine, both, max_entries)
         except TooWide:
-            window = window[: len(window) // 2]
+            around = around[: len(around) // 2]
             continue
         if total < before - 1e-12 * abs(before):
             chosen.update(found)
