@@ -16,15 +16,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray import hooks
+from distarray import config, hooks
 from distarray.array.access import read
 from distarray.array.environment import forced_parts
 from distarray.array.handle import Handle
 from distarray.array.lifetime import is_alone
+from distarray.array.versions import BlockType, block_type
+from distarray.array.window import be_known
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
 from distarray.expr.expr import GET, SOURCE, Environment, Expr, late_params, postorder, user_frame
-from distarray.expr.lens import Lens
+from distarray.expr.lens import Lens, get
 from distarray.expr.op import Op
 from distarray.kernels.buffers import SMALLEST
 from distarray.kernels.listening import heard, tell
@@ -52,10 +54,10 @@ class _Ready(NamedTuple):
         As numpy's warnings spell it.
     nbytes
         Of the largest array that it makes.
+    made
+        Of the result.
     is_own
         Whether its result is always memory of its own.
-    made
-        Shape and dtype of what an elementwise operation makes.
     has_inplace
         Whether the call takes ``out=``, which may be one of the operands.
     """
@@ -64,20 +66,22 @@ class _Ready(NamedTuple):
     op: Op
     name: str
     nbytes: int
+    made: BlockType
     is_own: bool = True
-    made: tuple[Shape, DType] | None = None
     has_inplace: bool = False
 
 
-#: By function, static arguments and what the operands are; None: it goes through nodes.
-_known: dict[Hashable, Any] = {}
-_UNKNOWN, _SEEN = object(), object()
+#: By function, static arguments and what the operands are, of calls that are eager; None: it goes through nodes.
+_known = config.Derived(*small.OPTIONS)
+_UNKNOWN = object()
 
 
-def _kept(key: Hashable, ready: Any) -> Any:
-    if len(_known) >= MOST_KNOWN:
-        _known.clear()
-    _known[key] = ready
+def _kept(known: dict[Hashable, Any], key: Hashable, ready: _Ready | None) -> _Ready | None:
+    if len(known) >= MOST_KNOWN:
+        known.clear()
+    if ready is not None and not small.is_eager(ready.nbytes, ready.made.env):
+        ready = None
+    known[key] = ready
     return ready
 
 
@@ -92,14 +96,52 @@ def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) 
     Exception
         What numpy raises of the operands.
     """
-    found = _found(op, args, params)
-    if found is None:
+    if (found := _found(op, args, params)) is None:
         return None
-    ready, blocks, x, env = found
+    ready, blocks, x = found
     value, warn = _computed(ready, blocks)
     if warn is not None:
         warn()
-    return x._of(value, op, env)
+    return x._of(value, op, ready.made)
+
+
+def binary_at_call(op: Op, x: Any, y: Any) -> Any:
+    """Return what `map_at_call` does of two operands: in half of the time where these are no views, are known to be
+    here, and have met before.
+    """
+    be_known()
+    env: Any = None
+    first: Any = y
+    kind: Any = type(x)
+    if kind in _SCALARS:
+        left = x
+    else:
+        if not isinstance(x, Handle) or x._lens:
+            return map_at_call(op, (x, y))
+        first, base = x, x._base
+        left, kind = base.block, base._type
+        if left is None or kind is None:
+            return map_at_call(op, (x, y))
+        env = kind.env
+    other: Any = type(y)
+    if other in _SCALARS:
+        right = y
+    elif y is x:  # it is read once: another thread may write to it meanwhile
+        right, other = left, kind
+    else:
+        if not isinstance(y, Handle) or y._lens:
+            return map_at_call(op, (x, y))
+        base = y._base
+        right, other = base.block, base._type
+        if right is None or other is None or (env is not None and other.env is not env):
+            return map_at_call(op, (x, y))
+    ready = _known.found().get((op, (), kind, other))
+    if type(ready) is not _Ready or forced_parts.get() is not None:
+        return map_at_call(op, (x, y))
+    value, warn = _computed(ready, (left, right))
+    if warn is not None:
+        warn()
+    return first._of(value, op, ready.made)
 
 
 def update_at_call(op: Op, x: Handle, other: Any) -> bool:
@@ -111,10 +153,10 @@ def update_at_call(op: Op, x: Handle, other: Any) -> bool:
     link = lens[0] if lens else None
     if x._readonly or not base.shape or len(lens) > 1 or not (link is None or type(link) is Affine):
         return False
-    found = _found(op, (x, other), (), (x.shape, base.dtype))
+    found = _found(op, (x, other), (), (x.shape, base.type.dtype))
     if found is None:
         return False
-    ready, blocks, *_ = found
+    ready, blocks, _ = found
     warn: Callable[[], None] | None = None
     made: HostArray | Callable[[HostArray | None], HostArray]
     if ready.nbytes >= SMALLEST and ready.has_inplace and "raise" not in np.geterr().values():
@@ -135,53 +177,59 @@ def update_at_call(op: Op, x: Handle, other: Any) -> bool:
 
 def _found(
     op: Op, args: Sequence[Any], params: tuple[Hashable, ...], wanted: tuple[Shape, DType] | None = None
-) -> tuple[_Ready, list[Any], Handle, Environment] | None:
-    """Return the call that computes an elementwise operation, its blocks and scalars, and the first of the handles with
-    where it lives.
+) -> tuple[_Ready, list[Any], Handle] | None:
+    """Return the call that computes an elementwise operation, its blocks and scalars, and the first of the handles.
 
     Parameters
     ----------
     wanted
         What shape and dtype the result must have.
     """
+    be_known()
     x: Any = None
     env: Any = None
     first = 0
     key: list[Any] = [op, params]
     blocks: list[Any] = []
     for a in args:
-        kind = type(a)
+        kind: Any = type(a)
         if kind in _SCALARS:
             key.append(kind)
             blocks.append(a)
             continue
         if x is not None and a is x:  # given twice, it is read once: another thread may write to it meanwhile
-            key += (blocks[first].dtype, blocks[first].shape)
+            key.append(key[2 + first])
             blocks.append(blocks[first])
             continue
-        if not isinstance(a, Handle) or (block := a._here()) is None:
+        if not isinstance(a, Handle):
             return None
         base = a._base
-        at = base.env if base.block is None else base._env
-        if x is None:
-            x, env, first = a, at, len(blocks)
-        elif at is not env:
+        if (block := base.block) is None and (block := base.found()) is None:
             return None
-        key += (block.dtype, block.shape)
+        kind = base._type or base.type
+        if lens := a._lens:
+            block = get(lens, block)
+            kind = block_type(block.dtype, block.shape, kind.env)
+        if x is None:
+            x, env, first = a, kind.env, len(blocks)
+        elif kind.env is not env:
+            return None
+        key.append(kind)
         blocks.append(block)
     if x is None or forced_parts.get() is not None:
         return None
-    ready = _known.get(found := tuple(key), _UNKNOWN)
+    known = _known.found()
+    ready = known.get(found := tuple(key), _UNKNOWN)
     if ready is _UNKNOWN:
         try:
-            ready = _kept(found, _map_made_ready(op, params, blocks))
+            ready = _kept(known, found, _map_made_ready(op, params, blocks, env))
         except (TypeError, ValueError):
             if wanted is None:
                 raise
             return None  # what numpy says first of an update may be that its result does not cast back
-    if ready is None or not small.is_eager(ready.nbytes, env) or (wanted is not None and ready.made != wanted):
+    if ready is None or (wanted is not None and (ready.made.shape, ready.made.dtype) != wanted):
         return None
-    return ready, blocks, x, env
+    return ready, blocks, x
 
 
 def _computed(
@@ -204,7 +252,7 @@ def _computed(
     return value, warn
 
 
-def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any]) -> _Ready | None:
+def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any], env: Environment) -> _Ready | None:
     from distarray.kernels import elementwise, ready  # late: see `small.interpreter`
 
     if op.may_raise or any(type(b) is np.ndarray and b.nbytes > small.SMALL_NBYTES for b in blocks):
@@ -215,7 +263,8 @@ def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any])
     shape = broadcast_shapes(*[b.shape for b in blocks if type(b) is np.ndarray])
     call, has_inplace = ready.mapped(op.name, params, tuple(dtypes), shape, dtype)
     nbytes = prod(shape) * dtype.itemsize
-    return _Ready(call, op, elementwise.event_name(op.name), nbytes, made=(shape, dtype), has_inplace=has_inplace)
+    made = block_type(dtype, shape, env)
+    return _Ready(call, op, elementwise.event_name(op.name), nbytes, made, has_inplace=has_inplace)
 
 
 # ------------------------------------------------------------------------------------------ other functions
@@ -232,51 +281,52 @@ def call_at_call(
         Makes a node of the nodes of arrays. Which one it is depends on their shapes and dtypes and on the other
         arguments alone, and of arrays that have elements it warns of nothing.
     """
-    key: list[Any] = [function, *options]
+    key: list[Any] = [function, *options] if options else [function]
     for value in (*static, *options.values()) if static or options else ():
         kind = type(value)
         if kind not in _STATIC and not (kind is tuple and all(type(v) is int for v in value)):
             return None
         key += (kind, value)
+    be_known()
     env: Any = None
     blocks: list[HostArray] = []
     lenses: list[Lens] = []
     for a in arrays:
-        block = a._here() if isinstance(a, Handle) else None
-        if block is None:
+        if not isinstance(a, Handle):
             return None
         base = a._base
-        at = base.env if base.block is None else base._env
-        if env is None:
-            env = at
-        elif at is not env:
+        if (block := base.block) is None and (block := base.found()) is None:
             return None
-        lens = a._lens
+        made, lens = base._type or base.type, a._lens
+        if env is None:
+            env = made.env
+        elif made.env is not env:
+            return None
         if lens:
-            if block.flags.c_contiguous and not any(
+            seen = get(lens, block)
+            if seen.flags.c_contiguous and not any(
                 type(link) is Affine and link.read_indices().transpose for link in lens
-            ):
-                lens = ()  # else nodes may reduce the base, and in its order: an axis of one element moves nothing
-            elif (block := base.found()) is None:  # what is made of the view may go along the memory of the base
-                return None
-        key += (block.dtype, block.shape, lens)
+            ):  # else nodes may reduce the base, and in its order: an axis of one element moves nothing
+                block, lens = seen, ()
+                made = block_type(block.dtype, block.shape, env)
+            else:  # what is made of the view may go along the memory of the base
+                key.append(lens)
+        key.append(made)
         blocks.append(block)
         lenses.append(lens)
     if env is None or forced_parts.get() is not None:
         return None
-    ready = _known.get(found := tuple(key), _UNKNOWN)
+    known = _known.found()
+    ready = known.get(found := tuple(key), _UNKNOWN)
     if ready is _UNKNOWN:
-        _kept(found, _SEEN)  # what is called once may never be called again
-        return None
-    if ready is _SEEN:
         leaves = [Expr(SOURCE, (), block.shape, block.dtype, env) for block in blocks]
         seen = [read(leaf, lens) for leaf, lens in zip(leaves, lenses, strict=True)]
         try:
             node = function(*seen, *static, **options) if all(block.size for block in blocks) else None
         except Exception:
             node = None  # wrong, or more than a function of nodes: the way through handles tells
-        ready = _kept(found, _made_ready(node, leaves))
-    if ready is None or not small.is_eager(ready.nbytes, env):
+        ready = _kept(known, found, _made_ready(node, leaves))
+    if ready is None:
         return None
     try:
         value, met = heard(ready.call, blocks)
@@ -290,7 +340,7 @@ def call_at_call(
         value = np.array(value, order="C")
     elif not ready.is_own and not (is_ours(value) and all(value is not block for block in blocks)):
         value = value.copy()
-    return arrays[0]._of(value, ready.op, env)
+    return arrays[0]._of(value, ready.op, ready.made)
 
 
 def _made_ready(node: Any, leaves: Sequence[Expr]) -> _Ready | None:
@@ -306,7 +356,8 @@ def _made_ready(node: Any, leaves: Sequence[Expr]) -> _Ready | None:
         if step.pin is not None or not is_plain or not all(small.is_room_for(step, o) for o in step.nodes()):
             return None
     is_own = node.op.family.is_new or node.op.family.is_contraction
-    return _Ready(ready.program(node, leaves), node.op, node.op.name, max([step.nbytes for step in steps]), is_own)
+    made = block_type(node.dtype, node.shape, node.env)
+    return _Ready(ready.program(node, leaves), node.op, node.op.name, max([s.nbytes for s in steps]), made, is_own)
 
 
 hooks.map_at_call, hooks.call_at_call = map_at_call, call_at_call

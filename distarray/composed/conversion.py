@@ -23,11 +23,12 @@ from distarray.array.environment import (
     within,
 )
 from distarray.array.moves import check_root
+from distarray.array.versions import block_type
 from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError
 from distarray.expr.bind import bind_create, bind_put, lazily_read
-from distarray.expr.expr import Environment, Expr, Stored, source
+from distarray.expr.expr import SOURCE, Environment, Expr, Stored, source
 from distarray.expr.lens import Affine, strided_dummy
 from distarray.expr.side_by_side import NO_ARRAYS, first_environment
 from distarray.kernels.devices import backend_for
@@ -253,6 +254,8 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
         node = source(backend_for(env.device).adopt(host), env, pin=pin, on_client=False)
         node.stored.exported = False
         return DistArray._on(node)
+    if is_ours and pin is None and env.device == "cpu" and host.flags.c_contiguous and forced_parts.get() is None:
+        return DistArray._of(host, SOURCE, block_type(host.dtype, host.shape, env))
     node = source(host, env, pin=pin)
     node.stored.exported = not is_ours
     if pin is not None and forced_parts.get() is not None:

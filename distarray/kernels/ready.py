@@ -95,6 +95,15 @@ def _contraction(node: Expr) -> Call | None:
     (left, rows), (right, columns) = product.operands
     function, made, order = np.matmul if product.is_summed else np.multiply, product.shape, product.order
     is_left_ready, is_right_ready = left is None and x.shape == rows, right is None and y.shape == columns
+    if (
+        function is np.matmul
+        and left is right is order is None
+        and x.ndim in (1, 2)
+        and y.ndim in (1, 2)
+        and (rows, columns) == ((1, *x.shape)[-2:], (*y.shape, 1)[:2])
+        and made == (*x.shape[:-1], *y.shape[1:])
+    ):
+        return np.matmul  # which takes vectors as they are
 
     def contract(a: Any, b: Any) -> Any:
         if not is_left_ready:

@@ -34,6 +34,8 @@ BRIEF_NBYTES = 9 << 20
 SENT_NBYTES = 128 << 10
 #: Products of numbers up to which larger operands of a contraction are read at the call: BLAS has its own threads.
 MOST_PRODUCTS = 1 << 24
+#: Options that say what is computed when it is made.
+OPTIONS = ("eager-bytes", "block-bytes", "memory-limit")
 #: Steps up to which an operation made of several is computed at once.
 _MOST_STEPS = 32
 
@@ -170,11 +172,22 @@ def stored(block: HostArray, env: Environment) -> Stored:
 
 def is_eager(nbytes: int, env: Environment) -> bool:
     """Return whether operations on arrays of so many bytes that are here are computed when they are made."""
-    if nbytes > (config.get("eager-bytes") or -1):
-        return False
-    if nbytes <= SENT_NBYTES:
-        return config.get("block-bytes") is None or nbytes <= env.block_nbytes
-    return not env.is_cluster and nbytes <= env.block_nbytes
+    found = _most_eager.found()
+    known = found.get(id(env))
+    if known is None:
+        known = found[id(env)] = env, _most_eager_nbytes(env)  # which keeps its `id`
+    return nbytes <= known[1]
+
+
+#: By ``id`` of an environment it, and the bytes of the largest array that is computed when it is made.
+_most_eager = config.Derived(*OPTIONS)
+
+
+def _most_eager_nbytes(env: Environment) -> int:
+    most = config.get("eager-bytes") or -1
+    if not env.is_cluster:
+        return min(most, env.block_nbytes)
+    return min(most, SENT_NBYTES, *[env.block_nbytes] if config.get("block-bytes") is not None else ())
 
 
 @cache

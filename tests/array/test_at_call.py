@@ -350,7 +350,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(at_call, "MOST_KNOWN", 8)
     for n in range(1, 40):
         assert float((computed(np.ones(n)) * 2).sum()) == 2 * n
-        assert len(at_call._known) <= 8
+        assert len(at_call._known.found()) <= 8
 
 
 # -------------------------------------------------------------------------------------------- random programs
@@ -406,12 +406,12 @@ def _run(xp: Any, program: list[Any], new: Callable[[Any], Any]) -> list[Any]:
 @contextmanager
 def every_array_is_large() -> Iterator[None]:
     """Let updates compute into the memory that they write at any size."""
-    at_call._known.clear()
+    at_call._known.found().clear()
     with ExitStack() as stack:
         for module in (at_call, ready):
             stack.enter_context(mock.patch.object(module, "SMALLEST", 1))
         yield
-    at_call._known.clear()
+    at_call._known.found().clear()
 
 
 @pytest.mark.parametrize(("eager", "large"), [(0, False), (2 << 20, False), (2 << 20, True)])
