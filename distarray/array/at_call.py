@@ -106,8 +106,8 @@ def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) 
 
 
 def binary_at_call(op: Op, x: Any, y: Any) -> Any:
-    """Return what `map_at_call` does of two operands: in half of the time where these are no views, are known to be
-    here, and have met before.
+    """Return what `map_at_call` does of two operands: in half of the time where they are known to be here, and have met
+    before.
     """
     be_known()
     env: Any = None
@@ -116,27 +116,33 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
     if kind in _SCALARS:
         left = x
     else:
-        if not isinstance(x, Handle) or x._lens:
+        if not isinstance(x, Handle):
             return map_at_call(op, (x, y))
         first, base = x, x._base
         left, kind = base.block, base._type
         if left is None or kind is None:
             return map_at_call(op, (x, y))
         env = kind.env
+        if lens := x._lens:
+            left = get(lens, left)
+            kind = block_type(left.dtype, left.shape, env)
     other: Any = type(y)
     if other in _SCALARS:
         right = y
     elif y is x:  # it is read once: another thread may write to it meanwhile
         right, other = left, kind
     else:
-        if not isinstance(y, Handle) or y._lens:
+        if not isinstance(y, Handle):
             return map_at_call(op, (x, y))
         base = y._base
         right, other = base.block, base._type
         if right is None or other is None or (env is not None and other.env is not env):
             return map_at_call(op, (x, y))
+        if lens := y._lens:
+            right = get(lens, right)
+            other = block_type(right.dtype, right.shape, other.env)
     ready = _known.found().get((op, (), kind, other))
-    if type(ready) is not _Ready or forced_parts.get() is not None:
+    if ready is None or forced_parts.get() is not None:
         return map_at_call(op, (x, y))
     value, warn = _computed(ready, (left, right))
     if warn is not None:
