@@ -25,7 +25,7 @@ from distarray.array.versions import BlockType, block_type
 from distarray.array.window import be_known
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
-from distarray.expr.expr import GET, SOURCE, Environment, Expr, late_params, postorder, user_frame
+from distarray.expr.expr import GET, ITEM, SOURCE, Environment, Expr, late_params, postorder, user_frame
 from distarray.expr.lens import Lens, get
 from distarray.expr.op import Op
 from distarray.kernels.buffers import SMALLEST
@@ -55,20 +55,23 @@ class _Ready(NamedTuple):
     nbytes
         Of the largest array that it makes.
     made
-        Of the result.
+        Of the result, or of each of several results.
     is_own
         Whether its result is always memory of its own.
     has_inplace
         Whether the call takes ``out=``, which may be one of the operands.
+    put_together
+        Makes what the function returns of several results; None of a single one.
     """
 
     call: Callable[..., Any]
     op: Op
     name: str
     nbytes: int
-    made: BlockType
+    made: Any
     is_own: bool = True
     has_inplace: bool = False
+    put_together: Callable[[Sequence[Any]], Any] | None = None
 
 
 #: By function, static arguments and what the operands are, of calls that are eager; None: it goes through nodes.
@@ -76,10 +79,10 @@ _known = config.Derived(*small.OPTIONS)
 _UNKNOWN = object()
 
 
-def _kept(known: dict[Hashable, Any], key: Hashable, ready: _Ready | None) -> _Ready | None:
+def _kept(known: dict[Hashable, Any], key: Hashable, ready: _Ready | None, env: Environment) -> _Ready | None:
     if len(known) >= MOST_KNOWN:
         known.clear()
-    if ready is not None and not small.is_eager(ready.nbytes, ready.made.env):
+    if ready is not None and not small.is_eager(ready.nbytes, env):
         ready = None
     known[key] = ready
     return ready
@@ -228,7 +231,7 @@ def _found(
     ready = known.get(found := tuple(key), _UNKNOWN)
     if ready is _UNKNOWN:
         try:
-            ready = _kept(known, found, _map_made_ready(op, params, blocks, env))
+            ready = _kept(known, found, _map_made_ready(op, params, blocks, env), env)
         except (TypeError, ValueError):
             if wanted is None:
                 raise
@@ -331,7 +334,7 @@ def call_at_call(
             node = function(*seen, *static, **options) if all(block.size for block in blocks) else None
         except Exception:
             node = None  # wrong, or more than a function of nodes: the way through handles tells
-        ready = _kept(known, found, _made_ready(node, leaves))
+        ready = _kept(known, found, _made_ready(node, leaves), env)
     if ready is None:
         return None
     try:
@@ -342,28 +345,46 @@ def call_at_call(
         return None  # as it warns
     if counters.active:
         small.count()
+    x = arrays[0]
+    if ready.put_together is None:
+        return x._of(_own(value, ready.is_own, blocks), ready.op, ready.made)
+    parts = zip(value, ready.made, strict=True)
+    return ready.put_together([x._of(_own(part, False, blocks), ITEM, made) for part, made in parts])
+
+
+def _own(value: Any, is_own: bool, blocks: Sequence[HostArray]) -> HostArray:
+    """Return what was made of blocks in C order, in memory that nobody else has; `is_own`: it always is."""
     if type(value) is not np.ndarray or not value.flags.c_contiguous:
-        value = np.array(value, order="C")
-    elif not ready.is_own and not (is_ours(value) and all(value is not block for block in blocks)):
-        value = value.copy()
-    return arrays[0]._of(value, ready.op, ready.made)
+        return np.array(value, order="C")
+    if is_own or (is_ours(value) and all(value is not block for block in blocks)):
+        return value
+    return value.copy()
 
 
-def _made_ready(node: Any, leaves: Sequence[Expr]) -> _Ready | None:
-    """Return the call that computes a node; None where it is to wait, or depends on more than the leaves."""
+def _made_ready(made: Any, leaves: Sequence[Expr]) -> _Ready | None:
+    """Return the call that computes a node, or a tuple of them; None where it is to wait, or depends on more than the
+    leaves.
+    """
     from distarray.kernels import ready  # late: see `small.interpreter`
 
-    if type(node) is not Expr or node in leaves:
+    nodes = made if isinstance(made, tuple) else (made,)
+    if not nodes or any(type(node) is not Expr or node in leaves for node in nodes):
         return None
-    steps = [step for step in postorder([node]) if step not in leaves]
+    steps = [step for step in postorder(nodes) if step not in leaves]
     for step in steps:
-        is_made = step.op is GET or (step.op.family.is_created and step.op.repeatable)
-        is_plain = is_made or (small.may_be_at_once(step) and not step.op.may_raise and not late_params(step))
+        family = step.op.family
+        is_made = step.op is GET or family.is_item or (family.is_created and step.op.repeatable)
+        # What may raise is computed now in any case: where it does so, the way through nodes tells.
+        is_plain = is_made or (family.is_at_once and not late_params(step))
         if step.pin is not None or not is_plain or not all(small.is_room_for(step, o) for o in step.nodes()):
             return None
-    is_own = node.op.family.is_new or node.op.family.is_contraction
-    made = block_type(node.dtype, node.shape, node.env)
-    return _Ready(ready.program(node, leaves), node.op, node.op.name, max([s.nbytes for s in steps]), made, is_own)
+    first, nbytes = nodes[0], max([step.nbytes for step in steps])
+    types = [block_type(node.dtype, node.shape, node.env) for node in nodes]
+    is_own = first.op.family.is_new or first.op.family.is_contraction
+    if not isinstance(made, tuple):
+        return _Ready(ready.program(nodes, leaves), first.op, first.op.name, nbytes, types[0], is_own)
+    put_together = getattr(type(made), "_make", type(made))
+    return _Ready(ready.program(nodes, leaves), first.op, first.op.name, nbytes, types, put_together=put_together)
 
 
 hooks.map_at_call, hooks.call_at_call = map_at_call, call_at_call

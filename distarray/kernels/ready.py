@@ -41,16 +41,19 @@ def mapped(
     return lambda *args, out=None: call(*args, out=take(shape, dtype) if out is None else out), function.has_inplace
 
 
-def program(node: Expr, leaves: Sequence[Expr]) -> Call:
-    """Return what computes a node from the blocks of the nodes that stand for operands."""
-    family = node.op.family
-    if list(node.operands) == list(leaves) and (node.op.kind == "reduce" or family.is_contraction):
+def program(nodes: Sequence[Expr], leaves: Sequence[Expr]) -> Call:
+    """Return what computes a node from the blocks of the nodes that stand for operands; of several nodes the values of
+    all.
+    """
+    node, family = nodes[0], nodes[0].op.family
+    is_one = len(nodes) == 1
+    if is_one and list(node.operands) == list(leaves) and (node.op.kind == "reduce" or family.is_contraction):
         known = _contraction(node) if family.is_contraction else _reduction(node)
         if known is not None:
             return known
-    steps = [step for step in postorder([node]) if all(step is not leaf for leaf in leaves)]
-    given, end = [id(leaf) for leaf in leaves], id(node)
-    uses, root = interpret.uses_of(steps, [*given, end])
+    steps = [step for step in postorder(nodes) if all(step is not leaf for leaf in leaves)]
+    given, ends = [id(leaf) for leaf in leaves], [id(node) for node in nodes]
+    uses, root = interpret.uses_of(steps, [*given, *ends])
     fresh: set[int] = set()
     plan = []
     for step in steps:
@@ -66,7 +69,7 @@ def program(node: Expr, leaves: Sequence[Expr]) -> Call:
             values[i] = interpret.value_of(step, values, left, root, taken)
             for over in ended:
                 del values[over]
-        return values[end]
+        return values[ends[0]] if is_one else [values[end] for end in ends]
 
     return run
 
