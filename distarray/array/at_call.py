@@ -21,8 +21,8 @@ from distarray.array.access import read
 from distarray.array.environment import forced_parts
 from distarray.array.handle import Handle
 from distarray.array.lifetime import is_alone
-from distarray.array.versions import BlockType, block_type
-from distarray.array.window import be_known
+from distarray.array.versions import block_type
+from distarray.array.window import be_known, traced
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
 from distarray.expr.expr import GET, ITEM, SOURCE, Environment, Expr, late_params, postorder, user_frame
@@ -280,15 +280,21 @@ def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any],
 
 
 def call_at_call(
-    function: Callable[..., Any], arrays: Sequence[Any], static: tuple[Any, ...], options: Mapping[str, Any]
+    function: Callable[..., Any],
+    arrays: Sequence[Any],
+    static: tuple[Any, ...],
+    options: Mapping[str, Any],
+    is_boxed: bool = False,
 ) -> Any:
     """Return ``function(*arrays, *static, **options)`` on handles, boxed; None where it is not computed at the call.
 
     Parameters
     ----------
     function
-        Makes a node of the nodes of arrays. Which one it is depends on their shapes and dtypes and on the other
-        arguments alone, and of arrays that have elements it warns of nothing.
+        Makes a node, or a tuple of them, of the nodes of arrays. Which one it is depends on their shapes and dtypes and
+        on the other arguments alone, and of arrays that have elements it warns of nothing.
+    is_boxed
+        Whether it makes handles of handles.
     """
     key: list[Any] = [function, *options] if options else [function]
     for value in (*static, *options.values()) if static or options else ():
@@ -329,9 +335,10 @@ def call_at_call(
     ready = known.get(found := tuple(key), _UNKNOWN)
     if ready is _UNKNOWN:
         leaves = [Expr(SOURCE, (), block.shape, block.dtype, env) for block in blocks]
-        seen = [read(leaf, lens) for leaf, lens in zip(leaves, lenses, strict=True)]
+        nodes = [read(leaf, lens) for leaf, lens in zip(leaves, lenses, strict=True)]
+        call = partial(_of_handles, type(arrays[0]), function) if is_boxed else function
         try:
-            node = function(*seen, *static, **options) if all(block.size for block in blocks) else None
+            node = call(*nodes, *static, **options) if all(block.size for block in blocks) else None
         except Exception:
             node = None  # wrong, or more than a function of nodes: the way through handles tells
         ready = _kept(known, found, _made_ready(node, leaves), env)
@@ -352,6 +359,21 @@ def call_at_call(
     return ready.put_together([x._of(_own(part, False, blocks), ITEM, made) for part, made in parts])
 
 
+def _of_handles(kind: type[Handle], function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Return the nodes that a function of handles makes of nodes."""
+    with traced():
+        made = function(*[kind._on(a) if type(a) is Expr else a for a in args], **options)
+        if isinstance(made, Handle):
+            return _node_of(made)
+        is_made = isinstance(made, tuple) and all(isinstance(x, Handle) for x in made)
+        return getattr(type(made), "_make", tuple)(map(_node_of, made)) if is_made else None
+
+
+def _node_of(x: Handle) -> Expr | None:
+    """Return the node of a handle; None of a view without axes, which is no scalar."""
+    return None if x._lens and not x.shape else x._node()
+
+
 def _own(value: Any, is_own: bool, blocks: Sequence[HostArray]) -> HostArray:
     """Return what was made of blocks in C order, in memory that nobody else has; `is_own`: it always is."""
     if type(value) is not np.ndarray or not value.flags.c_contiguous:
@@ -368,9 +390,10 @@ def _made_ready(made: Any, leaves: Sequence[Expr]) -> _Ready | None:
     from distarray.kernels import ready  # late: see `small.interpreter`
 
     nodes = made if isinstance(made, tuple) else (made,)
-    if not nodes or any(type(node) is not Expr or node in leaves for node in nodes):
+    if not nodes or any(type(node) is not Expr or node in leaves or node.memo is not None for node in nodes):
         return None
-    steps = [step for step in postorder(nodes) if step not in leaves]
+    order = [step for step in postorder(nodes) if step not in leaves]
+    steps = [step for step in order if step.memo is None or small.block_of(step) is None]  # the others are constants
     for step in steps:
         family = step.op.family
         is_made = step.op is GET or family.is_item or (family.is_created and step.op.repeatable)

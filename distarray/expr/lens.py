@@ -204,7 +204,7 @@ def layout_through(link: Link, layout: tuple[int, ...]) -> tuple[int, ...]:
 def get(lens: Lens, array: Block) -> Block:
     """Return the view of a whole base, a copy only where a reshape needs one."""
     for link in lens:
-        if type(link) is Affine:
+        if isinstance(link, Affine):
             array = link.read(array)
         elif isinstance(link, Reshape):
             array = namespace(array).reshape(array, link.shape)
