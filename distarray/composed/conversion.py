@@ -247,6 +247,8 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
     """Return an array of this host array, which nobody else writes to; not copied. `is_ours`: nobody else has it
     either. What a GPU of this process has room for goes there now, once; what is larger is read from here in parts.
     """
+    if is_ours and pin is None and env.device == "cpu" and host.flags.c_contiguous and forced_parts.get() is None:
+        return DistArray._of(host, SOURCE, block_type(host.dtype, host.shape, env))
     is_one_block = env.size == 1 or (pin is None and host.nbytes <= env.block_nbytes)
     if env.device.startswith("cuda") and is_one_block and not env.is_cluster:
         if host.nbytes > memory_limit(env) // 4:
@@ -254,8 +256,6 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
         node = source(backend_for(env.device).adopt(host), env, pin=pin, on_client=False)
         node.stored.exported = False
         return DistArray._on(node)
-    if is_ours and pin is None and env.device == "cpu" and host.flags.c_contiguous and forced_parts.get() is None:
-        return DistArray._of(host, SOURCE, block_type(host.dtype, host.shape, env))
     node = source(host, env, pin=pin)
     node.stored.exported = not is_ours
     if pin is not None and forced_parts.get() is not None:
