@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from sys import float_info
 from typing import Any, NamedTuple
 
@@ -198,6 +199,37 @@ def get(key: str) -> Any:
     except (KeyError, TypeError):
         pass
     return _read(key)
+
+
+class Derived:
+    """A Derived keeps what was found from the values of some options, until one of them changes.
+
+    Parameters
+    ----------
+    keys
+        Names of the options.
+    """
+
+    __slots__ = ("_keys", "_state")
+
+    def __init__(self, *keys: str) -> None:
+        self._keys = keys
+        self._state: tuple[Callable[[Any], Any], Any, dict[Any, Any]] | None = None
+
+    def found(self) -> dict[Any, Any]:
+        """Return what was found and is still true, to be added to: empty after a change."""
+        try:
+            values, seen, found = self._state  # type: ignore[misc]  # None: TypeError
+            if values(dask.config.global_config["distarray"]) == seen:
+                return found
+        except (KeyError, TypeError):
+            pass
+        for key in self._keys:
+            get(key)
+        spellings, seen = zip(*[_parsed[key][:2] for key in self._keys], strict=True)
+        # What others add meanwhile, from values that are no longer true, they add to a dictionary of before.
+        self._state = itemgetter(*spellings), seen, {}
+        return self._state[2]
 
 
 def _read(key: str) -> Any:

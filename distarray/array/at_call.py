@@ -16,15 +16,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray import hooks
+from distarray import config, hooks
 from distarray.array.access import read
 from distarray.array.environment import forced_parts
 from distarray.array.handle import Handle
 from distarray.array.lifetime import is_alone
+from distarray.array.versions import block_type
+from distarray.array.window import be_known, traced
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
-from distarray.expr.expr import GET, SOURCE, Environment, Expr, late_params, postorder, user_frame
-from distarray.expr.lens import Lens
+from distarray.expr.expr import GET, ITEM, SOURCE, Environment, Expr, late_params, postorder, user_frame
+from distarray.expr.lens import Lens, get
 from distarray.expr.op import Op
 from distarray.kernels.buffers import SMALLEST
 from distarray.kernels.listening import heard, tell
@@ -52,32 +54,37 @@ class _Ready(NamedTuple):
         As numpy's warnings spell it.
     nbytes
         Of the largest array that it makes.
+    made
+        Of the result, or of each of several results.
     is_own
         Whether its result is always memory of its own.
-    made
-        Shape and dtype of what an elementwise operation makes.
     has_inplace
         Whether the call takes ``out=``, which may be one of the operands.
+    put_together
+        Makes what the function returns of several results; None of a single one.
     """
 
     call: Callable[..., Any]
     op: Op
     name: str
     nbytes: int
+    made: Any
     is_own: bool = True
-    made: tuple[Shape, DType] | None = None
     has_inplace: bool = False
+    put_together: Callable[[Sequence[Any]], Any] | None = None
 
 
-#: By function, static arguments and what the operands are; None: it goes through nodes.
-_known: dict[Hashable, Any] = {}
-_UNKNOWN, _SEEN = object(), object()
+#: By function, static arguments and what the operands are, of calls that are eager; None: it goes through nodes.
+_known = config.Derived(*small.OPTIONS)
+_UNKNOWN = object()
 
 
-def _kept(key: Hashable, ready: Any) -> Any:
-    if len(_known) >= MOST_KNOWN:
-        _known.clear()
-    _known[key] = ready
+def _kept(known: dict[Hashable, Any], key: Hashable, ready: _Ready | None, env: Environment) -> _Ready | None:
+    if len(known) >= MOST_KNOWN:
+        known.clear()
+    if ready is not None and not small.is_eager(ready.nbytes, env):
+        ready = None
+    known[key] = ready
     return ready
 
 
@@ -92,14 +99,58 @@ def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) 
     Exception
         What numpy raises of the operands.
     """
-    found = _found(op, args, params)
-    if found is None:
+    if (found := _found(op, args, params)) is None:
         return None
-    ready, blocks, x, env = found
+    ready, blocks, x = found
     value, warn = _computed(ready, blocks)
     if warn is not None:
         warn()
-    return x._of(value, op, env)
+    return x._of(value, op, ready.made)
+
+
+def binary_at_call(op: Op, x: Any, y: Any) -> Any:
+    """Return what `map_at_call` does of two operands: in half of the time where they are known to be here, and have met
+    before.
+    """
+    be_known()
+    env: Any = None
+    first: Any = y
+    kind: Any = type(x)
+    if kind in _SCALARS:
+        left = x
+    else:
+        if not isinstance(x, Handle):
+            return map_at_call(op, (x, y))
+        first, base = x, x._base
+        left, kind = base.block, base._type
+        if left is None or kind is None:
+            return map_at_call(op, (x, y))
+        env = kind.env
+        if lens := x._lens:
+            left = get(lens, left)
+            kind = block_type(left.dtype, left.shape, env)
+    other: Any = type(y)
+    if other in _SCALARS:
+        right = y
+    elif y is x:  # it is read once: another thread may write to it meanwhile
+        right, other = left, kind
+    else:
+        if not isinstance(y, Handle):
+            return map_at_call(op, (x, y))
+        base = y._base
+        right, other = base.block, base._type
+        if right is None or other is None or (env is not None and other.env is not env):
+            return map_at_call(op, (x, y))
+        if lens := y._lens:
+            right = get(lens, right)
+            other = block_type(right.dtype, right.shape, other.env)
+    ready = _known.found().get((op, (), kind, other))
+    if ready is None or forced_parts.get() is not None:
+        return map_at_call(op, (x, y))
+    value, warn = _computed(ready, (left, right))
+    if warn is not None:
+        warn()
+    return first._of(value, op, ready.made)
 
 
 def update_at_call(op: Op, x: Handle, other: Any) -> bool:
@@ -111,10 +162,10 @@ def update_at_call(op: Op, x: Handle, other: Any) -> bool:
     link = lens[0] if lens else None
     if x._readonly or not base.shape or len(lens) > 1 or not (link is None or type(link) is Affine):
         return False
-    found = _found(op, (x, other), (), (x.shape, base.dtype))
+    found = _found(op, (x, other), (), (x.shape, base.type.dtype))
     if found is None:
         return False
-    ready, blocks, *_ = found
+    ready, blocks, _ = found
     warn: Callable[[], None] | None = None
     made: HostArray | Callable[[HostArray | None], HostArray]
     if ready.nbytes >= SMALLEST and ready.has_inplace and "raise" not in np.geterr().values():
@@ -135,53 +186,59 @@ def update_at_call(op: Op, x: Handle, other: Any) -> bool:
 
 def _found(
     op: Op, args: Sequence[Any], params: tuple[Hashable, ...], wanted: tuple[Shape, DType] | None = None
-) -> tuple[_Ready, list[Any], Handle, Environment] | None:
-    """Return the call that computes an elementwise operation, its blocks and scalars, and the first of the handles with
-    where it lives.
+) -> tuple[_Ready, list[Any], Handle] | None:
+    """Return the call that computes an elementwise operation, its blocks and scalars, and the first of the handles.
 
     Parameters
     ----------
     wanted
         What shape and dtype the result must have.
     """
+    be_known()
     x: Any = None
     env: Any = None
     first = 0
     key: list[Any] = [op, params]
     blocks: list[Any] = []
     for a in args:
-        kind = type(a)
+        kind: Any = type(a)
         if kind in _SCALARS:
             key.append(kind)
             blocks.append(a)
             continue
         if x is not None and a is x:  # given twice, it is read once: another thread may write to it meanwhile
-            key += (blocks[first].dtype, blocks[first].shape)
+            key.append(key[2 + first])
             blocks.append(blocks[first])
             continue
-        if not isinstance(a, Handle) or (block := a._here()) is None:
+        if not isinstance(a, Handle):
             return None
         base = a._base
-        at = base.env if base.block is None else base._env
-        if x is None:
-            x, env, first = a, at, len(blocks)
-        elif at is not env:
+        if (block := base.block) is None and (block := base.found()) is None:
             return None
-        key += (block.dtype, block.shape)
+        kind = base._type or base.type
+        if lens := a._lens:
+            block = get(lens, block)
+            kind = block_type(block.dtype, block.shape, kind.env)
+        if x is None:
+            x, env, first = a, kind.env, len(blocks)
+        elif kind.env is not env:
+            return None
+        key.append(kind)
         blocks.append(block)
     if x is None or forced_parts.get() is not None:
         return None
-    ready = _known.get(found := tuple(key), _UNKNOWN)
+    known = _known.found()
+    ready = known.get(found := tuple(key), _UNKNOWN)
     if ready is _UNKNOWN:
         try:
-            ready = _kept(found, _map_made_ready(op, params, blocks))
+            ready = _kept(known, found, _map_made_ready(op, params, blocks, env), env)
         except (TypeError, ValueError):
             if wanted is None:
                 raise
             return None  # what numpy says first of an update may be that its result does not cast back
-    if ready is None or not small.is_eager(ready.nbytes, env) or (wanted is not None and ready.made != wanted):
+    if ready is None or (wanted is not None and (ready.made.shape, ready.made.dtype) != wanted):
         return None
-    return ready, blocks, x, env
+    return ready, blocks, x
 
 
 def _computed(
@@ -204,7 +261,7 @@ def _computed(
     return value, warn
 
 
-def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any]) -> _Ready | None:
+def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any], env: Environment) -> _Ready | None:
     from distarray.kernels import elementwise, ready  # late: see `small.interpreter`
 
     if op.may_raise or any(type(b) is np.ndarray and b.nbytes > small.SMALL_NBYTES for b in blocks):
@@ -215,68 +272,77 @@ def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any])
     shape = broadcast_shapes(*[b.shape for b in blocks if type(b) is np.ndarray])
     call, has_inplace = ready.mapped(op.name, params, tuple(dtypes), shape, dtype)
     nbytes = prod(shape) * dtype.itemsize
-    return _Ready(call, op, elementwise.event_name(op.name), nbytes, made=(shape, dtype), has_inplace=has_inplace)
+    made = block_type(dtype, shape, env)
+    return _Ready(call, op, elementwise.event_name(op.name), nbytes, made, has_inplace=has_inplace)
 
 
 # ------------------------------------------------------------------------------------------ other functions
 
 
 def call_at_call(
-    function: Callable[..., Any], arrays: Sequence[Any], static: tuple[Any, ...], options: Mapping[str, Any]
+    function: Callable[..., Any],
+    arrays: Sequence[Any],
+    static: tuple[Any, ...],
+    options: Mapping[str, Any],
+    is_boxed: bool = False,
 ) -> Any:
     """Return ``function(*arrays, *static, **options)`` on handles, boxed; None where it is not computed at the call.
 
     Parameters
     ----------
     function
-        Makes a node of the nodes of arrays. Which one it is depends on their shapes and dtypes and on the other
-        arguments alone, and of arrays that have elements it warns of nothing.
+        Makes a node, or a tuple of them, of the nodes of arrays. Which one it is depends on their shapes and dtypes and
+        on the other arguments alone, and of arrays that have elements it warns of nothing.
+    is_boxed
+        Whether it makes handles of handles.
     """
-    key: list[Any] = [function, *options]
+    key: list[Any] = [function, *options] if options else [function]
     for value in (*static, *options.values()) if static or options else ():
         kind = type(value)
         if kind not in _STATIC and not (kind is tuple and all(type(v) is int for v in value)):
             return None
         key += (kind, value)
+    be_known()
     env: Any = None
     blocks: list[HostArray] = []
     lenses: list[Lens] = []
     for a in arrays:
-        block = a._here() if isinstance(a, Handle) else None
-        if block is None:
+        if not isinstance(a, Handle):
             return None
         base = a._base
-        at = base.env if base.block is None else base._env
-        if env is None:
-            env = at
-        elif at is not env:
+        if (block := base.block) is None and (block := base.found()) is None:
             return None
-        lens = a._lens
+        made, lens = base._type or base.type, a._lens
+        if env is None:
+            env = made.env
+        elif made.env is not env:
+            return None
         if lens:
-            if block.flags.c_contiguous and not any(
+            seen = get(lens, block)
+            if seen.flags.c_contiguous and not any(
                 type(link) is Affine and link.read_indices().transpose for link in lens
-            ):
-                lens = ()  # else nodes may reduce the base, and in its order: an axis of one element moves nothing
-            elif (block := base.found()) is None:  # what is made of the view may go along the memory of the base
-                return None
-        key += (block.dtype, block.shape, lens)
+            ):  # else nodes may reduce the base, and in its order: an axis of one element moves nothing
+                block, lens = seen, ()
+                made = block_type(block.dtype, block.shape, env)
+            else:  # what is made of the view may go along the memory of the base
+                key.append(lens)
+        key.append(made)
         blocks.append(block)
         lenses.append(lens)
     if env is None or forced_parts.get() is not None:
         return None
-    ready = _known.get(found := tuple(key), _UNKNOWN)
+    known = _known.found()
+    ready = known.get(found := tuple(key), _UNKNOWN)
     if ready is _UNKNOWN:
-        _kept(found, _SEEN)  # what is called once may never be called again
-        return None
-    if ready is _SEEN:
         leaves = [Expr(SOURCE, (), block.shape, block.dtype, env) for block in blocks]
-        seen = [read(leaf, lens) for leaf, lens in zip(leaves, lenses, strict=True)]
+        nodes = [read(leaf, lens) for leaf, lens in zip(leaves, lenses, strict=True)]
+        call = partial(_of_handles, type(arrays[0]), function) if is_boxed else function
         try:
-            node = function(*seen, *static, **options) if all(block.size for block in blocks) else None
+            node = call(*nodes, *static, **options) if all(block.size for block in blocks) else None
         except Exception:
             node = None  # wrong, or more than a function of nodes: the way through handles tells
-        ready = _kept(found, _made_ready(node, leaves))
-    if ready is None or not small.is_eager(ready.nbytes, env):
+        ready = _kept(known, found, _made_ready(node, leaves), env)
+    if ready is None:
         return None
     try:
         value, met = heard(ready.call, blocks)
@@ -286,27 +352,62 @@ def call_at_call(
         return None  # as it warns
     if counters.active:
         small.count()
+    x = arrays[0]
+    if ready.put_together is None:
+        return x._of(_own(value, ready.is_own, blocks), ready.op, ready.made)
+    parts = zip(value, ready.made, strict=True)
+    return ready.put_together([x._of(_own(part, False, blocks), ITEM, made) for part, made in parts])
+
+
+def _of_handles(kind: type[Handle], function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Return the nodes that a function of handles makes of nodes."""
+    with traced():
+        made = function(*[kind._on(a) if type(a) is Expr else a for a in args], **options)
+        if isinstance(made, Handle):
+            return _node_of(made)
+        is_made = isinstance(made, tuple) and all(isinstance(x, Handle) for x in made)
+        return getattr(type(made), "_make", tuple)(map(_node_of, made)) if is_made else None
+
+
+def _node_of(x: Handle) -> Expr | None:
+    """Return the node of a handle; None of a view without axes, which is no scalar."""
+    return None if x._lens and not x.shape else x._node()
+
+
+def _own(value: Any, is_own: bool, blocks: Sequence[HostArray]) -> HostArray:
+    """Return what was made of blocks in C order, in memory that nobody else has; `is_own`: it always is."""
     if type(value) is not np.ndarray or not value.flags.c_contiguous:
-        value = np.array(value, order="C")
-    elif not ready.is_own and not (is_ours(value) and all(value is not block for block in blocks)):
-        value = value.copy()
-    return arrays[0]._of(value, ready.op, env)
+        return np.array(value, order="C")
+    if is_own or (is_ours(value) and all(value is not block for block in blocks)):
+        return value
+    return value.copy()
 
 
-def _made_ready(node: Any, leaves: Sequence[Expr]) -> _Ready | None:
-    """Return the call that computes a node; None where it is to wait, or depends on more than the leaves."""
+def _made_ready(made: Any, leaves: Sequence[Expr]) -> _Ready | None:
+    """Return the call that computes a node, or a tuple of them; None where it is to wait, or depends on more than the
+    leaves.
+    """
     from distarray.kernels import ready  # late: see `small.interpreter`
 
-    if type(node) is not Expr or node in leaves:
+    nodes = made if isinstance(made, tuple) else (made,)
+    if not nodes or any(type(node) is not Expr or node in leaves or node.memo is not None for node in nodes):
         return None
-    steps = [step for step in postorder([node]) if step not in leaves]
+    order = [step for step in postorder(nodes) if step not in leaves]
+    steps = [step for step in order if step.memo is None or small.block_of(step) is None]  # the others are constants
     for step in steps:
-        is_made = step.op is GET or (step.op.family.is_created and step.op.repeatable)
-        is_plain = is_made or (small.may_be_at_once(step) and not step.op.may_raise and not late_params(step))
+        family = step.op.family
+        is_made = step.op is GET or family.is_item or (family.is_created and step.op.repeatable)
+        # What may raise is computed now in any case: where it does so, the way through nodes tells.
+        is_plain = is_made or (family.is_at_once and not late_params(step))
         if step.pin is not None or not is_plain or not all(small.is_room_for(step, o) for o in step.nodes()):
             return None
-    is_own = node.op.family.is_new or node.op.family.is_contraction
-    return _Ready(ready.program(node, leaves), node.op, node.op.name, max([step.nbytes for step in steps]), is_own)
+    first, nbytes = nodes[0], max([step.nbytes for step in steps])
+    types = [block_type(node.dtype, node.shape, node.env) for node in nodes]
+    is_own = first.op.family.is_new or first.op.family.is_contraction
+    if not isinstance(made, tuple):
+        return _Ready(ready.program(nodes, leaves), first.op, first.op.name, nbytes, types[0], is_own)
+    put_together = getattr(type(made), "_make", type(made))
+    return _Ready(ready.program(nodes, leaves), first.op, first.op.name, nbytes, types, put_together=put_together)
 
 
 hooks.map_at_call, hooks.call_at_call = map_at_call, call_at_call

@@ -19,6 +19,7 @@ import numpy as np
 from distarray import config, hooks
 from distarray.array.environment import forced_parts
 from distarray.array.handle import AnyHandle, Handle
+from distarray.array.versions import block_type
 from distarray.expr.expr import GET, SOURCE
 from distarray.expr.indexing import Advanced
 from distarray.kernels.listening import heard
@@ -101,9 +102,9 @@ def call_by_numpy(
 def _boxed(value: Any, x: Handle) -> Any:
     """Return what numpy's function returns, each array as a handle that lives where `x` does; None for what is none."""
     if isinstance(value, np.ndarray):
-        return x._of(_own(value), SOURCE, x._env)
+        return x._of(_own(value), SOURCE, block_type(value.dtype, value.shape, x._env))
     if isinstance(value, np.generic):
-        return x._of(np.asarray(value), GET, x._env)
+        return x._of(np.asarray(value), GET, block_type(value.dtype, (), x._env))
     if isinstance(value, tuple | list):
         parts = [_boxed(each, x) for each in value]
         return None if any(part is None for part in parts) else type(value)(parts)
@@ -155,7 +156,8 @@ def get_by_numpy(x: AnyHandle, index: Any, parsed: Advanced) -> AnyHandle | None
         small.count()
     made = found[1]
     is_number = isinstance(made, np.generic)  # an index with an ellipsis makes an array without axes
-    return x._of(_own(np.asarray(made)), TAKE if is_number or made.ndim else SOURCE, x._env)
+    kind = block_type(made.dtype, made.shape, x._env)
+    return x._of(_own(np.asarray(made)), TAKE if is_number or made.ndim else SOURCE, kind)
 
 
 hooks.call_by_numpy = call_by_numpy

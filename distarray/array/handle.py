@@ -18,7 +18,7 @@ from distarray.array.access import put, read
 from distarray.array.environment import forced_parts
 from distarray.array.outside import apart, is_handed_out, is_written_outside, write_through
 from distarray.array.pending import defer, in_forced_tiles, runs_at_once
-from distarray.array.versions import Base
+from distarray.array.versions import Base, BlockType, block_type
 from distarray.expr.bind import bind_reshape
 from distarray.expr.expr import GET, Environment, Expr, lying
 from distarray.expr.lens import (
@@ -71,7 +71,7 @@ class Handle:
         if node.memo is None and (computed := small.at_once(node)) is not None:
             block, warn = computed
             warn()
-            return cls._of(block, node.op, node.env)
+            return cls._of(block, node.op, block_type(node.dtype, node.shape, node.env))
         self._base = Base(node)
         self._lens = ()
         self._read = None
@@ -84,14 +84,14 @@ class Handle:
     __dx_box__ = _on
 
     @classmethod
-    def _of(cls, block: HostArray, op: Op, env: Environment) -> Self:
+    def _of(cls, block: HostArray, op: Op, made: BlockType) -> Self:
         """Return a new handle on elements that an operation made at the call, and that nobody else has."""
         self = _new(cls)
         self._base = base = _new(Base)
         base._node = base.slot = self._read = None
-        base.block, base._op, base._env = block, op, env
+        base.block, base._op, base._type = block, op, made
         base.version = 0
-        base.history = []
+        base.history = ()
         self._lens = ()
         self._readonly = False
         return self
@@ -113,8 +113,10 @@ class Handle:
         block = self._here()
         if block is None or forced_parts.get() is not None:
             return None
-        part_here, env = part.read(block), self._base.env
-        return self._of(np.array(part_here, order="C"), GET, env) if small.is_eager(part_here.nbytes, env) else None
+        part_here, env = part.read(block), self._base.type.env
+        if not small.is_eager(part_here.nbytes, env):
+            return None
+        return self._of(np.array(part_here, order="C"), GET, block_type(block.dtype, part_here.shape, env))
 
     def __dx_node__(self) -> Expr:
         """Return the node of the current value; called on entry of every operation."""

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 
 from distarray.array import writes
-from distarray.array.at_call import map_at_call, update_at_call
+from distarray.array.at_call import binary_at_call, update_at_call
 from distarray.array.handle import AnyHandle, Handle
 from distarray.expr.bind import map_node, nested
 from distarray.expr.op import CATALOGUE, Op
@@ -115,7 +115,7 @@ def _mapped(name: str) -> Function:
     op: Op = CATALOGUE[name]
 
     def function(x1: Operand, x2: Operand) -> Any:
-        made = map_at_call(op, (x1, x2))
+        made = binary_at_call(op, x1, x2)
         return map_node(op, (x1, x2)) if made is None else made
 
     _OPS[function] = op
@@ -167,7 +167,8 @@ def _product() -> Function:
     """Return the product of matrices: what few programs need is loaded late."""
     from distarray.ops.contractions import matmul
 
-    return matmul
+    assert matmul._function is not None
+    return matmul._function
 
 
 def _matmul(x1: Operand, x2: Operand) -> Any:

@@ -47,11 +47,11 @@ class _ArrivingBase(Base):
     def __init__(self, records: list[_Record]) -> None:
         self._records: list[_Record] | None = records
         self.version = 0
-        self.history = []
+        self.history = ()
 
     def __getattr__(self, name: str) -> Any:
         # Only while these are not set: what is found costs nothing.
-        if name not in ("_node", "block", "slot"):
+        if name not in ("_node", "_type", "block", "slot"):
             raise AttributeError(name)
         with _lock:
             if self._records is not None:

@@ -47,6 +47,31 @@ SMALL = 1 << 20
 Written: TypeAlias = HostArray | Scalar | Callable[[HostArray | None], HostArray]
 
 _new = object.__new__
+#: By dtype, shape and ``id`` of the environment, which the value keeps.
+_types: dict[tuple[DType, Shape, int], BlockType] = {}
+#: Types that are kept.
+MOST_TYPES = 4096
+
+
+class BlockType:
+    """A BlockType is the dtype and the shape of elements, and where they live; equal ones are one object as a rule, so
+    that what depends on them is found by its identity.
+    """
+
+    __slots__ = ("dtype", "env", "shape")
+
+    def __init__(self, dtype: DType, shape: Shape, env: Environment) -> None:
+        self.dtype, self.shape, self.env = dtype, shape, env
+
+
+def block_type(dtype: DType, shape: Shape, env: Environment) -> BlockType:
+    """Return the type of blocks of a dtype and a shape that live in an environment."""
+    found = _types.get(key := (dtype, shape, id(env)))
+    if found is None:
+        if len(_types) >= MOST_TYPES:
+            _types.clear()
+        found = _types[key] = BlockType(dtype, shape, env)
+    return found
 
 
 class Base:
@@ -68,17 +93,19 @@ class Base:
         Versions before a current one that may still fail, oldest first.
     """
 
-    __slots__ = ("__weakref__", "_env", "_node", "_op", "block", "history", "slot", "version")
+    __slots__ = ("__weakref__", "_node", "_op", "_type", "block", "history", "slot", "version")
 
-    _env: Environment
     _op: Op
+    #: None where nobody asked since the current version has a node.
+    _type: BlockType | None
 
     def __init__(self, expr: Expr) -> None:
         self._node: Expr | None = expr
+        self._type = None
         self.block: HostArray | None = None
         self.slot: Slot | None = expr.hold(by_base=True)
         self.version = 0
-        self.history: list[Expr] = []
+        self.history: Sequence[Expr] = ()
 
     @property
     def expr(self) -> Expr | None:
@@ -89,8 +116,9 @@ class Base:
         with lock:  # which who writes it has
             block = self.block
             if self._node is None and block is not None:
-                node = Expr(self._op, (), block.shape, block.dtype, self._env)
-                node.memo = small.stored(block, self._env)
+                env = self.type.env
+                node = Expr(self._op, (), block.shape, block.dtype, env)
+                node.memo = small.stored(block, env)
                 self.slot = node.hold(by_base=True)
                 # In this order: who reads them without the lock finds one of the two.
                 self._node = node
@@ -127,7 +155,17 @@ class Base:
     @property
     def env(self) -> Environment:
         """Return where the current version lives."""
-        return self.current.env if self.block is None else self._env
+        return self.current.env if self.block is None else self.type.env
+
+    @property
+    def type(self) -> BlockType:
+        """Return the dtype and shape of all versions, and where the current one lives."""
+        found = self._type
+        if found is None:
+            with lock:
+                node = self.current  # of a version without a node the type is known
+                found = self._type = block_type(node.dtype, node.shape, node.env)
+        return found
 
     @property
     def op(self) -> Op:
@@ -175,8 +213,7 @@ class Base:
             block = made = self.found()
             if block is None or not small.is_eager(block.nbytes, self.env):
                 return False
-            if node is not None:
-                self._env = node.env
+            _ = self.type  # which the node knows
             is_handed = is_handed_out(block) and (node is None or node.memo is not None)
             if is_handed and not block.flags.c_contiguous:
                 return False
@@ -215,7 +252,8 @@ class Base:
         with lock:
             if self._node is not since or self.version != number:
                 return False
-            self._env, self.block, self._node = since.env, block, None
+            _ = self.type  # which the node knows
+            self.block, self._node = block, None
             self._settle(op)
         return True
 
@@ -260,7 +298,7 @@ class Base:
         return True
 
     def _become(self, expr: Expr, slot: Slot) -> None:
-        self._node, self.block = expr, None
+        self._node, self._type, self.block = expr, None, None
         self.slot = slot
         self.version += 1
 
@@ -269,7 +307,7 @@ class Base:
         with lock:
             self._node = self.block = None
             self.slot = None
-            self.history = []
+            self.history = ()
             self.version += 1
 
 
@@ -288,7 +326,7 @@ def remember(base: Base, is_remembered: bool) -> None:
     current = base.expr
     assert current is not None
     if not is_remembered:
-        base.history = []
+        base.history = ()
         if current.env.is_cluster or is_limit_set(current.env):
             known = _before.setdefault(base, [])
             if current.memo is not None:
@@ -312,7 +350,7 @@ def _fill(memory: HostArray, value: Written) -> None:
 
 def forget(base: Base) -> None:
     """Let go of what came before the current version of `base`, which is good; with `lock` held."""
-    base.history = []
+    base.history = ()
     _unsettled.discard(base)
     _before.pop(base, None)
 

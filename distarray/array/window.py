@@ -18,6 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -29,6 +30,7 @@ from distarray.expr.expr import ITEM, Expr, postorder
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime import evaluate, observations
 from distarray.runtime.retention import streams
+from distarray.scoped import Scoped
 
 #: Windows that may be running on a cluster while the program goes on.
 IN_FLIGHT = 2
@@ -134,6 +136,8 @@ def _full(window: _Window) -> None:
 
 def register(node: Expr) -> None:
     """List a new node that a handle refers to."""
+    if _is_traced.get():
+        return
     window = _local.window
     window.nodes.append(weakref.ref(node))
     origin = node.origin
@@ -288,6 +292,19 @@ def _compute(version: Expr) -> None:
 hooks.on_failure = partial(versions.restore, _compute)
 
 
+#: Whether it is only found out in this context what a function makes.
+_is_traced: ContextVar[bool] = ContextVar("distarray traced", default=False)
+
+
+def traced() -> Scoped[bool]:
+    """Return a context in which nothing that is new is listed, or can be looked at."""
+    return Scoped(_is_traced, True)
+
+
+class _TracedError(Exception):
+    """A _TracedError says that a function looks at elements of what stands for operands."""
+
+
 def observe(nodes: Sequence[Expr]) -> None:
     """Compute these nodes now, and whatever live handle's node they need."""
     for node in nodes:
@@ -295,6 +312,8 @@ def observe(nodes: Sequence[Expr]) -> None:
             break
     else:
         return
+    if _is_traced.get():
+        raise _TracedError
     window = _local.window
     nodes = _with_siblings(nodes, window)
     was_observed, window.observed = window.observed, (*window.observed, *nodes)

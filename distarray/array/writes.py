@@ -28,6 +28,7 @@ from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Affine, Lens, compose
 from distarray.expr.op import Op
 from distarray.expr.rewrite import CONSTANT
+from distarray.kernels.listening import heard
 from distarray.ops import elementwise
 from distarray.ops.indexing import Mode
 from distarray.types import Casting, DType, HostArray, Shape
@@ -392,14 +393,41 @@ def update_at(x: Handle, ufunc: str, index: Index, *value: Any) -> None:
     IndexError, EnvironmentMismatchError, TypeError
         From the index, the environments, the dtypes: numpy's, where numpy has them.
     """
-    enter()
     _check_writable(x)
+    if _is_updated_here(x, getattr(np, ufunc).at, index, value):
+        return
+    enter()
     # A function of one operand is written with a value that nobody looks at. Numbers have dtypes of their own here.
     operand = value[0] if value else False
     if not hasattr(operand, "dtype"):
         with naming(b=operand):
             operand = np.asarray(operand)
     x._advance(lambda version: _updated(x, version, x._lens, index, ufunc, operand, "unsafe"))
+
+
+def _is_updated_here(x: Handle, at: Callable[..., None], index: Index, value: tuple[Any, ...]) -> bool:
+    """Update by numpy's own method at an index with arrays, if that and the value are small and here, and nothing is to
+    be warned of; return whether that was done.
+    """
+    base, since = x._base, x._base.version
+    link, parsed = _only_link(base, x._lens), parse_index(index, x.shape)
+    others = [v for v in value if isinstance(v, Handle)]
+    if (
+        link is None
+        or type(parsed) is not Advanced
+        or not all(type(v) in _SCALARS or isinstance(v, Handle) for v in value)
+    ):
+        return False
+    found, block = pick(x, index, parsed, *others), x._here()
+    operands = [v._here() if isinstance(v, Handle) else v for v in value]
+    if found is None or block is None or any(v is None for v in operands):
+        return False
+    new = np.array(block, order="C")
+    try:
+        _, met = heard(at, (new, found[0], *operands))
+    except Exception:
+        return False  # the way through nodes says what is wrong
+    return not met and base.write(link, new, since, is_alone)
 
 
 def _updated(

@@ -23,11 +23,12 @@ from distarray.array.environment import (
     within,
 )
 from distarray.array.moves import check_root
+from distarray.array.versions import block_type
 from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError
 from distarray.expr.bind import bind_create, bind_put, lazily_read
-from distarray.expr.expr import Environment, Expr, Stored, source
+from distarray.expr.expr import SOURCE, Environment, Expr, Stored, source
 from distarray.expr.lens import Affine, strided_dummy
 from distarray.expr.side_by_side import NO_ARRAYS, first_environment
 from distarray.kernels.devices import backend_for
@@ -246,6 +247,8 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
     """Return an array of this host array, which nobody else writes to; not copied. `is_ours`: nobody else has it
     either. What a GPU of this process has room for goes there now, once; what is larger is read from here in parts.
     """
+    if is_ours and pin is None and env.device == "cpu" and host.flags.c_contiguous and forced_parts.get() is None:
+        return DistArray._of(host, SOURCE, block_type(host.dtype, host.shape, env))
     is_one_block = env.size == 1 or (pin is None and host.nbytes <= env.block_nbytes)
     if env.device.startswith("cuda") and is_one_block and not env.is_cluster:
         if host.nbytes > memory_limit(env) // 4:

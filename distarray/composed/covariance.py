@@ -15,6 +15,7 @@ from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, elementwise, joining
+from distarray.ops.families import ready_made
 from distarray.types import DType
 
 
@@ -122,6 +123,7 @@ def _weights(x: DistArray, fweights: Any, aweights: Any, less: int) -> tuple[Dis
     return weights, total - less * float((weights * given[-1]).sum()) / total
 
 
+@ready_made(1, is_boxed=True)
 @side_by_side
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> DistArray:
     """Return the matrix of correlation coefficients of variables in rows, or in columns if `rowvar` is false."""

@@ -330,6 +330,18 @@ _WIDTHS: Mapping[str, Callable[[DistArray], Any]] = {
 # --------------------------------------------------------------------------------------------------- counts
 
 
+def _histogram_nbytes(
+    a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
+) -> int:
+    """Return the bytes of counts and edges; where sums decide them, which round, or numpy warns, more than any that are
+    computed at the call.
+    """
+    if weights is not None or isinstance(bins, str) or a.dtype.kind not in "iuf":
+        return maxsize
+    return 16 * max(np.size(bins), int(np.max(bins, initial=0)) if np.ndim(bins) == 0 else 0)
+
+
+@by_numpy(np.histogram, _histogram_nbytes)
 @side_by_side
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None) -> Histogram:
     """Return counts of the elements in bins, and the edges of the bins: see `histogram_bin_edges`.

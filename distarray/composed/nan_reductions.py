@@ -18,6 +18,7 @@ from distarray.composed.ufunc_reductions import reduce
 from distarray.composed.views import as_distarray
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise
+from distarray.ops.families import ready_made
 from distarray.types import AxesLike, DTypeLike
 
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
@@ -65,6 +66,7 @@ def nanmin(
     return reduce(np.fmin, x, axis, None, out, keepdims, initial, where)
 
 
+@ready_made(1, is_boxed=True)
 @side_by_side
 def nanmean(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False, *,
@@ -80,6 +82,7 @@ def nanmean(
     return into(out, made, casting="unsafe")  # type: ignore[no-any-return]
 
 
+@ready_made(1, is_boxed=True)
 @side_by_side
 def nanvar(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, ddof: float = 0,

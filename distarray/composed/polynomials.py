@@ -21,6 +21,7 @@ from distarray.composed.views import as_distarray, atleast_1d, beside
 from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, elementwise, joining, linalg, manipulation, repetition, sorting
+from distarray.ops.families import ready_made
 
 
 def _zeros(x: DistArray, n: int, dtype: Any = None) -> DistArray:
@@ -139,6 +140,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> DistArray:
     return whole
 
 
+@ready_made(2, is_boxed=True)
 @side_by_side
 def polyval(p: Any, x: Any) -> DistArray:
     """Return the values of a polynomial at `x`, by Horner's rule: a step for each coefficient, all of them in one

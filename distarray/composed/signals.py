@@ -18,7 +18,7 @@ from distarray.composed.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import bind_map
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import differences, elementwise, joining, manipulation, padding
-from distarray.ops.families import by_numpy
+from distarray.ops.families import by_numpy, ready_made
 from distarray.types import AxesLike
 
 # ---------------------------------------------------------------------------------------------- convolution
@@ -178,6 +178,7 @@ def _one_period(
 # ---------------------------------------------------------------------------------- differences, integrals
 
 
+@ready_made(1, is_boxed=True)
 @side_by_side
 def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> DistArray:
     """Return the integral by the trapezoidal rule along `axis`."""

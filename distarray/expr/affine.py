@@ -390,7 +390,7 @@ class Affine:
 
     def read(self, array: Block) -> Block:
         """Return the view of a block: no copy, never a scalar."""
-        key, diagonals, transpose, expand, broadcast = self.read_indices()
+        key, diagonals, transpose, expand, broadcast = self._reading or self.read_indices()
         out = array[key]
         for i, j in diagonals:
             out = _diagonal(out, i, j)

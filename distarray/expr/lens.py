@@ -109,7 +109,7 @@ def lens_dtype(base_dtype: DType, lens: Lens) -> DType:
 
 def lens_shape(base_shape: tuple[int, ...], lens: Lens) -> tuple[int, ...]:
     """Return the shape of the view that `lens` makes of a base."""
-    for link in reversed(lens):
+    for link in lens[::-1]:
         if not isinstance(link, _ON_ELEMENTS):
             return link.shape
     return base_shape
@@ -149,6 +149,8 @@ def compose(base_shape: tuple[int, ...], lens: Lens, link: Link) -> Lens:
         Equal chains become one: adjacent Affines compose, of adjacent Reshapes the last stays, a Reshape that only adds
         and drops axes of one element is an Affine, identities vanish. ``()`` if nothing is left.
     """
+    if not lens and type(link) is Affine:  # what most views are
+        return () if link.is_identity(base_shape) else (link,)
     if isinstance(link, _ON_ELEMENTS):
         n = sum(isinstance(each, _ON_ELEMENTS) for each in lens)
         # bits(b) . bits(a) -> bits(b)

@@ -78,9 +78,11 @@ def heard(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Seque
         hearing = _free.pop()
     except IndexError:
         hearing = Listener()
-    value = hearing._context.copy().run(function, *args)
+    # A ufunc runs no code in which a handler could be called, but where events are met.
+    context = hearing._context if type(function) is np.ufunc else hearing._context.copy()
+    value = context.run(function, *args)
     if hearing._met:
-        return value, [kind for kind, _ in hearing.heard()]
+        return value, [kind for kind, _ in hearing._met]
     _free.append(hearing)
     return value, ()
 

@@ -19,7 +19,7 @@ from distarray.kernels import interpret, tables
 from distarray.kernels.buffers import POOL, SMALLEST
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, finish_reduction
-from distarray.types import DType, Shape
+from distarray.types import DType, HostArray, Shape
 
 #: From blocks, and scalars in their places, to a block; of no axes it may be a scalar of numpy's.
 Call: TypeAlias = Callable[..., Any]
@@ -41,16 +41,21 @@ def mapped(
     return lambda *args, out=None: call(*args, out=take(shape, dtype) if out is None else out), function.has_inplace
 
 
-def program(node: Expr, leaves: Sequence[Expr]) -> Call:
-    """Return what computes a node from the blocks of the nodes that stand for operands."""
-    family = node.op.family
-    if list(node.operands) == list(leaves) and (node.op.kind == "reduce" or family.is_contraction):
+def program(nodes: Sequence[Expr], leaves: Sequence[Expr]) -> Call:
+    """Return what computes a node from the blocks of the nodes that stand for operands; of several nodes the values of
+    all. Nodes that are computed are constants: each has one block in this process.
+    """
+    node, family = nodes[0], nodes[0].op.family
+    is_one = len(nodes) == 1
+    if is_one and list(node.operands) == list(leaves) and (node.op.kind == "reduce" or family.is_contraction):
         known = _contraction(node) if family.is_contraction else _reduction(node)
         if known is not None:
             return known
-    steps = [step for step in postorder([node]) if all(step is not leaf for leaf in leaves)]
-    given, end = [id(leaf) for leaf in leaves], id(node)
-    uses, root = interpret.uses_of(steps, [*given, end])
+    order = postorder(nodes)
+    constants = {id(node): _read_only(node.memo.blocks[0]) for node in order if node.memo is not None}
+    steps = [step for step in order if step.memo is None and all(step is not leaf for leaf in leaves)]
+    given, ends = [id(leaf) for leaf in leaves], [id(node) for node in nodes]
+    uses, root = interpret.uses_of(steps, [*given, *constants, *ends])
     fresh: set[int] = set()
     plan = []
     for step in steps:
@@ -62,13 +67,22 @@ def program(node: Expr, leaves: Sequence[Expr]) -> Call:
 
     def run(*blocks: Any) -> Any:
         values = dict(zip(given, blocks, strict=True))
+        if constants:
+            values |= constants
         for step, i, left, taken, ended in plan:
             values[i] = interpret.value_of(step, values, left, root, taken)
             for over in ended:
                 del values[over]
-        return values[end]
+        return values[ends[0]] if is_one else [values[end] for end in ends]
 
     return run
+
+
+def _read_only(block: HostArray) -> HostArray:
+    """Return a block as nobody takes it over: what is given out is another one."""
+    view = block.view()
+    view.flags.writeable = False
+    return view
 
 
 def _reduction(node: Expr) -> Call:
@@ -87,14 +101,25 @@ def _reduction(node: Expr) -> Call:
 
 
 def _contraction(node: Expr) -> Call | None:
-    x, y = node.nodes()
     labels, result, join, monoid = node.params[:4]
+    if len(labels) != 2:
+        return None
+    x, y = node.nodes()
     if join != PRODUCT or not x.dtype == y.dtype == node.dtype == MONOIDS[monoid].state(node.dtype):
         return None
     product = tables.matrix_product(labels, result, x.shape, y.shape)
     (left, rows), (right, columns) = product.operands
     function, made, order = np.matmul if product.is_summed else np.multiply, product.shape, product.order
     is_left_ready, is_right_ready = left is None and x.shape == rows, right is None and y.shape == columns
+    if (
+        function is np.matmul
+        and left is right is order is None
+        and x.ndim in (1, 2)
+        and y.ndim in (1, 2)
+        and (rows, columns) == ((1, *x.shape)[-2:], (*y.shape, 1)[:2])
+        and made == (*x.shape[:-1], *y.shape[1:])
+    ):
+        return np.matmul  # which takes vectors as they are
 
     def contract(a: Any, b: Any) -> Any:
         if not is_left_ready:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, get_args
 
 import numpy as np
 
-from distarray import config
+from distarray import config, hooks
 from distarray.arguments import choice
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, bind_get, unbox
@@ -127,11 +127,21 @@ def einsum(
     >>> dx.einsum("ij,jk->ik", a, b, join="add", agg="min").tolist()  # shortest paths of two steps
     [[1.0, 1.0], [5.0, 5.0]]
     """
+    is_plain = optimize == "auto" and dtype is plan is memory_limit is None
+    if is_plain and hooks.call_at_call is not None and operands and isinstance(operands[0], str):
+        made = hooks.call_at_call(_of_text, operands[1:], operands[:1], {"join": join, "agg": agg})
+        if made is not None:
+            return made
     expression = _Expression(operands, join, agg, dtype, casting)
     parts = expression.parts(plan)
     is_one_kernel = plan is not None and not isinstance(plan, str)
     made = expression.bind(None if is_one_kernel else expression.order(optimize, memory_limit))
     return expression.box(_cut(made, expression.goal, parts, expression.nodes))
+
+
+def _of_text(*operands: Any, join: Any, agg: Any) -> Array:
+    """Return `einsum` of the operands, the last of which is the text."""
+    return einsum(operands[-1], *operands[:-1], join=join, agg=agg)
 
 
 def einsum_order(

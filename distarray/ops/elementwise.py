@@ -257,6 +257,8 @@ def pow(x1: Array, x2: Array, /) -> Array:
     ValueError
         For integers to negative integer powers, as in numpy: at the call where the exponent is a Python integer.
     """
+    if builtins.any(isinstance(v, float) or getattr(getattr(v, "dtype", None), "kind", "") == "f" for v in (x1, x2)):
+        return bind_map(POW, (x1, x2))  # what nodes are not needed for
     operands = unbox("pow", (x1, x2))
     base, exponent = operands.nodes
     kinds = [n.dtype.kind if type(n) is Expr else type(n) for n in (base, exponent)]

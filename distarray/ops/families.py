@@ -178,12 +178,18 @@ class ufunc:  # the name is numpy's
         return self._name.removeprefix("special.")  # found again under its name in its module
 
 
-def ready_made(n: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def ready_made(n: int, *, is_boxed: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator of functions of `n` arrays, and of static arguments: on small arrays that are here they are
     computed at the call, by what was made ready at an earlier one.
 
     What such a function makes depends on shapes, dtypes and the other arguments alone, and of arrays that have elements
     it warns of nothing.
+
+    Parameters
+    ----------
+    is_boxed
+        Whether it takes boxed arrays alone: it is composed of others, and makes what it makes of them without looking
+        at elements.
     """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
@@ -191,7 +197,7 @@ def ready_made(n: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def called(*args: P.args, **options: P.kwargs) -> R:
             at_call = hooks.call_at_call
             if at_call is not None and len(args) >= n and type(args[0]) is not Expr:
-                made: R | None = at_call(function, args[:n], args[n:], options)
+                made: R | None = at_call(function, args[:n], args[n:], options, is_boxed)
                 if made is not None:
                     return made
             return function(*args, **options)

@@ -325,6 +325,7 @@ def ptp(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
     return box(subtract(max(node, axis=axis, keepdims=keepdims), min(node, axis=axis, keepdims=keepdims)))
 
 
+@ready_made(1)
 @side_by_side
 def average(
     a: Array, axis: AxesLike = None, weights: Array = None, returned: bool = False, *, keepdims: bool = False

@@ -168,8 +168,7 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Callable[[], It
     for c in counters.active:
         c.evaluations += 1
     if small.is_small(order, env):
-        small.run(env, order, wanted, others)
-        return None
+        return small.begun(env, order, wanted, others)
     if env.is_cluster:
         healthy = healed(order, env)
         if healthy is not env:

@@ -7,7 +7,7 @@ needs it costs ten times what it computes, and takes longer than fusion could sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from functools import cache, lru_cache
 from math import prod
@@ -21,6 +21,7 @@ from distarray.expr.expr import GET, Environment, Expr, Stored, late_params
 from distarray.expr.joins import PRODUCT
 from distarray.runtime import counters
 from distarray.runtime.donation import donated, kept
+from distarray.runtime.flights import Flight
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -34,6 +35,10 @@ BRIEF_NBYTES = 9 << 20
 SENT_NBYTES = 128 << 10
 #: Products of numbers up to which larger operands of a contraction are read at the call: BLAS has its own threads.
 MOST_PRODUCTS = 1 << 24
+#: Bytes that are read and made from which on other threads go on meanwhile: some hundred microseconds.
+APART_NBYTES = 1 << 20
+#: Options that say what is computed when it is made.
+OPTIONS = ("eager-bytes", "block-bytes", "memory-limit")
 #: Steps up to which an operation made of several is computed at once.
 _MOST_STEPS = 32
 
@@ -170,11 +175,22 @@ def stored(block: HostArray, env: Environment) -> Stored:
 
 def is_eager(nbytes: int, env: Environment) -> bool:
     """Return whether operations on arrays of so many bytes that are here are computed when they are made."""
-    if nbytes > (config.get("eager-bytes") or -1):
-        return False
-    if nbytes <= SENT_NBYTES:
-        return config.get("block-bytes") is None or nbytes <= env.block_nbytes
-    return not env.is_cluster and nbytes <= env.block_nbytes
+    found = _most_eager.found()
+    known = found.get(id(env))
+    if known is None:
+        known = found[id(env)] = env, _most_eager_nbytes(env)  # which keeps its `id`
+    return nbytes <= known[1]
+
+
+#: By ``id`` of an environment it, and the bytes of the largest array that is computed when it is made.
+_most_eager = config.Derived(*OPTIONS)
+
+
+def _most_eager_nbytes(env: Environment) -> int:
+    most = config.get("eager-bytes") or -1
+    if not env.is_cluster:
+        return min(most, env.block_nbytes)
+    return min(most, SENT_NBYTES, *[env.block_nbytes] if config.get("block-bytes") is not None else ())
 
 
 @cache
@@ -241,25 +257,47 @@ def block_of(node: Expr) -> HostArray | None:
     return block if lens is None else lens.read(block)
 
 
-def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr] | None]) -> None:
-    """Evaluate nodes that `is_small` holds for; see `running.run`."""
+def begun(
+    env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr] | None]
+) -> Flight | None:
+    """Evaluate nodes that `is_small` holds for, or return that as what is to run, where it takes longer than to hand it
+    out; see `running.begun`.
+    """
     free = donated(order, wanted, others)
-    with interrupts_deferred() if free else nullcontext():
-        values = interpreter().interpret(order, wanted, free)
-        mesh = env.mesh
-        results = []
-        for node in order:
-            value = values.get(id(node))
-            if value is not None and node.memo is None:
-                several = isinstance(value, tuple)
-                whole = _whole(mesh, 0 if several else len(node.shape))
-                results.append((node, Stored(whole, value if several else (value,), True, False)))
-        if len(results) == 1 and results[0][0].op.family.is_new and not free:
-            results[0][0].settle(results[0][1])  # no other array can have its block
-        else:
-            kept(results, order, free)
     for c in counters.active:
         c.inline += 1
+    if not env.is_cluster and sum([n.nbytes for n in order]) > APART_NBYTES:
+        return Flight(
+            order,
+            lambda: _computed(env, order, wanted, free),
+            lambda results: _keep(results, order, free),
+            overwrites=bool(free),
+        )
+    with interrupts_deferred() if free else nullcontext():
+        _keep(_computed(env, order, wanted, free), order, free)
+    return None
+
+
+def _computed(
+    env: Environment, order: Sequence[Expr], wanted: set[int], free: Collection[int]
+) -> list[tuple[Expr, Stored]]:
+    values = interpreter().interpret(order, wanted, free)
+    mesh = env.mesh
+    results = []
+    for node in order:
+        value = values.get(id(node))
+        if value is not None and node.memo is None:
+            several = isinstance(value, tuple)
+            whole = _whole(mesh, 0 if several else len(node.shape))
+            results.append((node, Stored(whole, value if several else (value,), True, False)))
+    return results
+
+
+def _keep(results: Sequence[tuple[Expr, Stored]], order: Sequence[Expr], free: Collection[int]) -> None:
+    if len(results) == 1 and results[0][0].op.family.is_new and not free:
+        results[0][0].settle(results[0][1])  # no other array can have its block
+    else:
+        kept(results, order, free)
 
 
 @lru_cache(maxsize=256)

@@ -201,7 +201,7 @@ def test_what_streams_holds_nothing_back() -> None:
     with dx.config.set(memory_limit="1 MiB"):
         x = dx.asarray(np.arange(200_000.0), team=None) + 0.0
         x[:] = x[::-1] * 2
-        assert x._base.history == []
+        assert x._base.history == ()
 
 
 @pytest.mark.cluster
@@ -223,4 +223,4 @@ def test_on_a_cluster(cluster4: Any) -> None:
         z += 1
         np.testing.assert_array_equal(z.compute(), expected + 1)
         float(z.sum())  # the blocks are there: nothing is remembered any more
-        assert z._base.history == []
+        assert z._base.history == ()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -73,3 +75,19 @@ def test_sums_along_turned_axes_have_the_same_bits_however_often_and_wherever(sh
             found += [np.asarray(z.T.sum(axis=axis)) for z in (x, y, y, y)]  # the third call is a ready one
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
+
+
+def test_two_threads_compute_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    barrier = threading.Barrier(2)
+    interpreter = small.interpreter()
+    computed = interpreter.interpret
+
+    def meeting(*args: Any) -> Any:
+        barrier.wait(20)  # alone each of them would wait for ever
+        return computed(*args)
+
+    arrays = [dx.asarray(np.full((800, 800), k + 1.0)) for k in range(2)]
+    assert arrays[0].nbytes > small.SMALL_NBYTES
+    monkeypatch.setattr(interpreter, "interpret", meeting)
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(lambda x: float(dx.sum(x * x)), arrays)] == [640_000, 2_560_000]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distarray.arguments import choice
 from distarray.expr.bind import bind
 from distarray.expr.op import declare
-from distarray.ops.families import Array
+from distarray.ops.families import Array, ready_made
 from distarray.ops.linalg.matrices import (
     WHOLE,
     EighResult,
@@ -24,6 +24,7 @@ EIG = declare("eig", "block", rule=f"... i j -> ... j, ... i j | {WHOLE}", may_r
 EIGVALS = declare("eigvals", "block", rule=f"... i j -> ... j | {WHOLE}", may_raise=True)
 
 
+@ready_made(1)
 def eigh(x: Array, /, UPLO: str = "L") -> EighResult:  # numpy's name
     """Return ascending eigenvalues and eigenvectors of symmetric or Hermitian matrices, of which one triangle is read.
 
@@ -41,6 +42,7 @@ def eigh(x: Array, /, UPLO: str = "L") -> EighResult:  # numpy's name
     return EighResult(*boxed("eigh", box, several(EIGH, (node,), shapes, dtypes, (_triangle(UPLO),))))
 
 
+@ready_made(1)
 def eigvalsh(x: Array, /, UPLO: str = "L") -> Array:  # numpy's name
     """Return ascending eigenvalues of symmetric or Hermitian matrices, of which one triangle is read.
 
@@ -61,6 +63,7 @@ def _triangle(name: str) -> str:
     return choice(name, ("L", "U", "l", "u"), "UPLO").upper()
 
 
+@ready_made(1)
 def eig(x: Array, /) -> EigResult:
     """Return the eigenvalues and eigenvectors of general matrices.
 
@@ -79,6 +82,7 @@ def eig(x: Array, /) -> EigResult:
     return EigResult(*boxed("eig", box, several(EIG, (node,), (node.shape[:-1], node.shape), (dtype, dtype))))
 
 
+@ready_made(1)
 def eigvals(x: Array, /) -> Array:
     """Return the eigenvalues of general matrices; complex, see `eig`.
 

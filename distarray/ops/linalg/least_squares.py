@@ -15,7 +15,7 @@ from distarray.expr.op import declare
 from distarray.ops.contractions import matmul
 from distarray.ops.creation import EMPTY, full
 from distarray.ops.elementwise import abs, astype, equal, square, subtract, where
-from distarray.ops.families import Array
+from distarray.ops.families import Array, ready_made
 from distarray.ops.lenses import slice_lens
 from distarray.ops.linalg.matrices import boxed, float_dtype, real_dtype, several
 from distarray.ops.linalg.orthogonal import tall_qr
@@ -32,6 +32,7 @@ LSTSQ = declare(
 LSTSQ_COLUMNS = declare("lstsq_columns", "block", rule="i j, i k, () -> j k, k | i: whole, j: whole", may_raise=True)
 
 
+@ready_made(2)
 def lstsq(a: Array, b: Array, rcond: float | None = None) -> tuple[Array, Array, Array, Array]:
     """Return the `x` that minimises ``|a @ x - b|``, the shortest one if there are several.
 

@@ -46,6 +46,7 @@ from distarray.ops.reductions import sum as _sum
 from distarray.types import AxesLike
 
 
+@ready_made(1)
 def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, ord: float | str = 2) -> Array:
     """Return the `ord`-norm of the elements along `axis`; of all elements by default."""
     node, _ = one_array("vector_norm", x)
@@ -90,6 +91,7 @@ def _squares(x: Array) -> Array:
     return add(square(_real(x)), square(_imag(x)))
 
 
+@ready_made(1)
 def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Array:
     """Return the `ord`-norm of matrices: ``"fro"``, ``"nuc"``, 1, 2, inf and their negatives.
 
@@ -160,6 +162,7 @@ def norm(x: Array, ord: float | str | None = None, axis: AxesLike = None, keepdi
     return _boxed_norm("norm", box, found, ord)
 
 
+@ready_made(1)
 def matrix_rank(x: Array, /, *, rtol: Any = None, tol: Any = None) -> Array:
     """Return the number of singular values above `rtol` times the largest one (or above numpy's `tol`).
 
@@ -188,6 +191,7 @@ def matrix_rank(x: Array, /, *, rtol: Any = None, tol: Any = None) -> Array:
     return boxed("matrix_rank", box, [count_nonzero(greater(s, bound), axis=-1)])[0]
 
 
+@ready_made(1)
 def cond(x: Array, p: float | str | None = None) -> Array:
     """Return the condition number: the norm of a matrix times that of its inverse; by singular values for 2, the
     default.

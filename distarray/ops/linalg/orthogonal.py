@@ -13,7 +13,7 @@ from distarray.expr.op import declare
 from distarray.expr.tiles import Bounds
 from distarray.ops.creation import EMPTY, EYE
 from distarray.ops.elementwise import multiply
-from distarray.ops.families import Array
+from distarray.ops.families import Array, ready_made
 from distarray.ops.lenses import expand_lens, slice_lens
 from distarray.ops.linalg.matrices import WHOLE, QRResult, boxed, matrices, several
 from distarray.ops.linalg.panels import Panels, deal, is_cut, is_tall, lies, recut, row_blocks, rows, transposed
@@ -33,6 +33,7 @@ QR_FORWARD = declare("qr_forward", "tiles")
 QR_BACKWARD = declare("qr_backward", "tiles")
 
 
+@ready_made(1)
 def qr(x: Array, /, mode: str = "reduced") -> Any:
     """Return ``x = Q @ R`` with orthonormal columns in `Q` and an upper triangle `R`.
 

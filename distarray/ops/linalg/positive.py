@@ -6,7 +6,7 @@ from distarray.expr.bind import bind, bind_put, bind_tiles
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.creation import constant
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.lenses import slice_lens
 from distarray.ops.linalg.matrices import WHOLE, boxed, matrices
 from distarray.ops.linalg.panels import adjoint, deal, is_cut, lies, recut, rows
@@ -18,6 +18,7 @@ CHOLESKY_PANEL = declare("cholesky_panel", "tiles", may_raise=True)
 CHOLESKY_UPDATE = declare("cholesky_update", "tiles")
 
 
+@ready_made(1)
 def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     """Return the triangle `L` with ``x = L @ L^H``, or `U` with ``x = U^H @ U`` if `upper`; only that triangle of `x`
     is read.

@@ -24,7 +24,7 @@ from distarray.ops.contractions import matmul
 from distarray.ops.creation import EYE, arange
 from distarray.ops.einsums import einsum
 from distarray.ops.elementwise import multiply, subtract
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.indexing import TAKE
 from distarray.ops.joining import stack
 from distarray.ops.lenses import slice_lens
@@ -36,6 +36,7 @@ from distarray.ops.reductions import sum as _sum
 from distarray.types import DTypeLike
 
 
+@ready_made(1)
 def matrix_power(x: Array, n: int, /) -> Array:
     """Return square matrices multiplied with themselves, `n` factors in all; inverses if `n` is negative."""
     node, box = one_array("matrix_power", x)
@@ -83,6 +84,7 @@ def multi_dot(arrays: Sequence[Array]) -> Array:
     return operands.box(einsum(*letters, result))
 
 
+@ready_made(2)
 def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """Return the cross product of vectors of three elements along `axis`; the other axes broadcast."""
     operands = unbox("cross", (x1, x2))
@@ -116,6 +118,7 @@ def outer(x1: Array, x2: Array, /) -> Array:
     return contractions.outer(x1, x2)
 
 
+@ready_made(1)
 def trace(x: Array, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Return the sums over the diagonals of the last two axes; of a matrix that is cut only the diagonal moves."""
     node, box = one_array("trace", x)

@@ -13,7 +13,7 @@ from distarray.expr.op import declare
 from distarray.ops.contractions import matmul
 from distarray.ops.creation import empty_like
 from distarray.ops.elementwise import divide, greater, multiply, where
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.linalg.matrices import WHOLE, SVDResult, boxed, matrices, real_dtype, several
 from distarray.ops.linalg.orthogonal import tall_qr
 from distarray.ops.linalg.panels import adjoint, is_cut, is_tall, transposed
@@ -27,6 +27,7 @@ SVD = declare(
 SVDVALS = declare("svdvals", "block", rule=f"... i j -> ... k | {WHOLE}, k: whole", may_raise=True)
 
 
+@ready_made(1)
 def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     """Return ``x = (U * S) @ Vh`` with orthonormal columns in `U`, rows in `Vh`, and `S` descending.
 
@@ -73,6 +74,7 @@ def _tall(node: Expr) -> tuple[Expr, Expr, Expr]:
     return matmul(q, u), s, vh
 
 
+@ready_made(1)
 def svdvals(x: Array, /) -> Array:
     """Return singular values, descending.
 
@@ -95,6 +97,7 @@ def svdvals(x: Array, /) -> Array:
     return box(bind(SVDVALS, (node,), (*node.shape[:-2], min(node.shape[-2:])), real_dtype(node.dtype)))
 
 
+@ready_made(1)
 def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
     """Return the pseudo-inverse; singular values up to `rtol` times the largest count as zero.
 

@@ -12,7 +12,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.creation import EYE
 from distarray.ops.elementwise import add, astype, exp, multiply
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.linalg.matrices import WHOLE, SlogdetResult, boxed, float_dtype, matrices, real_dtype, several
 from distarray.ops.linalg.panels import Panels, deal, is_cut, lies, recut, rows, transposed
 from distarray.ops.manipulation import expand_dims, squeeze
@@ -102,6 +102,7 @@ def _solved(node: Expr, right: Expr) -> Expr:
     return left
 
 
+@ready_made(1)
 def inv(x: Array, /) -> Array:
     """Return the inverses of square matrices.
 
@@ -120,6 +121,7 @@ def inv(x: Array, /) -> Array:
     return box(bind(INV, (node,), node.shape, node.dtype))
 
 
+@ready_made(1)
 def det(x: Array, /) -> Array:
     """Return determinants. A matrix that is cut is factored by panels, and no member holds more than two of them."""
     node, box = matrices("det", x, square=True)
@@ -129,6 +131,7 @@ def det(x: Array, /) -> Array:
     return box(bind(DET, (node,), node.shape[:-2], node.dtype))
 
 
+@ready_made(1)
 def slogdet(x: Array, /) -> SlogdetResult:
     """Return the sign and logarithm of the modulus of determinants; 0 and -inf where a matrix is singular.
 
@@ -149,6 +152,7 @@ def _slogdet_by_panels(node: Expr) -> tuple[Expr, Expr]:
     return bind_reshape(sign, ()), bind_reshape(logarithm, ())
 
 
+@ready_made(2)
 def solve(x1: Array, x2: Array, /) -> Array:
     """Return the solutions of ``x1 @ x = x2``; `x2` of one axis is a vector, else matrices, and leading axes broadcast.
 
