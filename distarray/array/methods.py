@@ -319,15 +319,30 @@ class Methods:
         """Return the elements along `axis` where `condition` is true."""
         return namespace().compress(condition, self, axis, out)
 
-    def sort(self: Any, axis: int = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None) -> None:
+    def sort(
+        self: Any,
+        axis: int = -1,
+        kind: Any = None,
+        order: Any = None,
+        *,
+        stable: bool | None = None,
+        descending: bool = False,
+    ) -> None:
         """Sort along `axis`, in place."""
-        self[...] = namespace().sort(self, integer(axis, "axis"), kind, order, stable=stable)
+        options = {"stable": stable, "descending": descending}
+        self[...] = namespace().sort(self, integer(axis, "axis"), kind, order, **options)
 
     def argsort(
-        self: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
+        self: Any,
+        axis: int | None = -1,
+        kind: Any = None,
+        order: Any = None,
+        *,
+        stable: bool | None = None,
+        descending: bool = False,
     ) -> Any:
         """Return the positions that sort along `axis`."""
-        return namespace().argsort(self, axis, kind, order, stable=stable)
+        return namespace().argsort(self, axis, kind, order, stable=stable, descending=descending)
 
     def partition(self: Any, kth: Any, axis: int = -1, kind: Any = "introselect", order: Any = None) -> None:
         """Partition along `axis`, in place: the elements at `kth` stand where they stand in order."""

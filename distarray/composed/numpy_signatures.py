@@ -352,8 +352,10 @@ def where(condition: Any, x1: Any = _NOT_GIVEN, x2: Any = _NOT_GIVEN, /) -> Any:
 # ------------------------------------------------------------------------------------------ order and choice
 
 
-def _check_sort(kind: Any, order: Any, stable: Any) -> None:
+def _check_sort(kind: Any, order: Any, stable: Any, descending: Any) -> None:
     """Raise numpy's errors for options that change nothing here, but have to make sense."""
+    if kind is not None and descending:
+        raise ValueError("`kind` and keyword parameters can't be provided at the same time. Use only one of them.")
     if kind is not None or order is not None or stable is not None:
         with naming(kind=kind, order=order, stable=stable):
             np.empty(0).sort(kind=kind, order=order, stable=stable)
@@ -373,7 +375,7 @@ def sort(
     """Return the elements of `x` in order along `axis`, of the flattened array if None; numpy's `kind` changes
     nothing.
     """
-    _check_sort(kind, order, stable)
+    _check_sort(kind, order, stable, descending)
     return sorting.sort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
 
 
@@ -391,7 +393,7 @@ def argsort(
     """Return the indices that sort `x` along `axis`, of the flattened array if None; equal elements keep their
     order.
     """
-    _check_sort(kind, order, stable)
+    _check_sort(kind, order, stable, descending)
     return sorting.argsort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
 
 
