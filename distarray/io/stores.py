@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -16,7 +17,7 @@ from distarray.array.array import DistArray
 from distarray.array.chunks import sharding_of_chunks
 from distarray.array.environment import TeamLike, environment, parse_pin
 from distarray.dtypes import as_dtype
-from distarray.errors import NotSupportedError
+from distarray.errors import MemoryBudgetError, NotSupportedError
 from distarray.expr.expr import Environment, Expr, cut_of, postorder
 from distarray.kernels.stores import Box, ReadableStore, Store, pieces, slices_of, write_block
 from distarray.ops.stores import READ_STORE, read_store
@@ -138,9 +139,10 @@ def _lies_on_grain(x: DistArray, grain: Shape, origin: Sequence[int]) -> bool:
 
 def compute_kept(nodes: Sequence[Expr]) -> None:
     """Compute nodes together, but for those that would not fit in memory: these are computed for who reads them."""
-    window.observe(
-        [n for n in nodes if n.memo is None and not (streams(n) and not small.is_small(postorder([n]), n.env))]
-    )
+    kept = [n for n in nodes if n.memo is None and not (streams(n) and not small.is_small(postorder([n]), n.env))]
+    # Members cannot hold them: nothing has run, and whoever reads them is told what that takes.
+    with suppress(MemoryBudgetError):
+        window.observe(kept)
 
 
 def read_before(x: DistArray, place: str) -> None:
