@@ -16,11 +16,11 @@ from distarray.array.array import DistArray
 from distarray.array.chunks import sharding_of_chunks
 from distarray.array.environment import TeamLike, environment, parse_pin
 from distarray.dtypes import as_dtype
-from distarray.errors import NotSupportedError
+from distarray.errors import MemoryBudgetError, NotSupportedError
 from distarray.expr.expr import Environment, Expr, cut_of, postorder
 from distarray.kernels.stores import Box, ReadableStore, Store, pieces, slices_of, write_block
 from distarray.ops.stores import READ_STORE, read_store
-from distarray.runtime import exports, small
+from distarray.runtime import evaluate, exports, small
 from distarray.runtime.planning import limits_of
 from distarray.runtime.retention import is_beyond_memory, streams
 from distarray.sharding.cuts import MAX_TILES
@@ -137,10 +137,21 @@ def _lies_on_grain(x: DistArray, grain: Shape, origin: Sequence[int]) -> bool:
 
 
 def compute_kept(nodes: Sequence[Expr]) -> None:
-    """Compute nodes together, but for those that would not fit in memory: these are computed for who reads them."""
-    window.observe(
-        [n for n in nodes if n.memo is None and not (streams(n) and not small.is_small(postorder([n]), n.env))]
-    )
+    """Compute nodes together, but for those that members cannot hold: these are computed for who reads them."""
+    kept: dict[Environment, list[Expr]] = {}
+    for n in nodes:
+        if n.memo is None and not (streams(n) and not small.is_small(postorder([n]), n.env)):
+            kept.setdefault(n.env, []).append(n)
+    window.observe([n for alike in kept.values() if _can_be_held(alike) for n in alike])
+
+
+def _can_be_held(nodes: Sequence[Expr]) -> bool:
+    """Return whether members can hold what computing nodes of one environment takes, and the results."""
+    try:
+        evaluate.check(nodes)
+    except MemoryBudgetError:
+        return False
+    return True
 
 
 def read_before(x: DistArray, place: str) -> None:

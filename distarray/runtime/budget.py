@@ -138,8 +138,10 @@ def check_peak(plan: Plan, nodes: Sequence[Expr], env: Environment) -> None:
 
 
 def names_of(plan: Plan, nodes: Sequence[Expr], stage: int) -> str:
-    """Return the operations of a stage."""
-    return ", ".join(dict.fromkeys(nodes[i].op.name for i in plan.stages[stage].nodes))
+    """Return the operations of a stage, and the user's lines that they are of."""
+    made = [nodes[i] for i in plan.stages[stage].nodes]
+    lines = ", ".join(dict.fromkeys([str(n.origin) for n in made if n.origin is not None]))
+    return ", ".join(dict.fromkeys([n.op.name for n in made])) + (f" of {lines}" if lines else "")
 
 
 def check_whole_kernels(drafts: Sequence[Draft], nodes: Sequence[Expr], limit: int) -> None:

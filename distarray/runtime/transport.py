@@ -186,6 +186,8 @@ class Transport:
         """Stop what runs."""
         for run in self._runs.values():
             run.stop(StoppedError("the last client that uses distarray has left"))
+        self._runs.clear()
+        self._changed.set()
         self._channels.close()
         if "_threads" in vars(self):
             self._threads.shutdown(wait=False)

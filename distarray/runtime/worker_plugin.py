@@ -37,6 +37,8 @@ LEAVE = "distarray-leave"
 
 #: How long a fetch from a worker that was lost may go on.
 LOST_SECONDS = 0.5
+#: How long messages of other workers may come that these sent before they heard that we leave.
+LATE_SECONDS = 1.0
 
 #: States in which the dependencies of a task are in use. The scheduler asks only for blocks that are computed, so these
 #: belong to a computation that it has called off.
@@ -59,6 +61,9 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
         self.generation = generation
 
     def setup(self, worker: Any) -> None:
+        """Set up the worker for our messages: it reads none of another worker before."""
+        if (leave := worker.stream_handlers.get(LEAVE)) is not None:
+            leave.__self__.transport.close()  # of one that was here before, whose message is late
         self.worker = worker
         POOL.memory, POOL.full = worker.memory_manager.memory_limit, full_nbytes(worker)
         # On the stream that also brings tasks, so that they are heard in their order.
@@ -84,10 +89,15 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
                 del worker.plugins[CUT]  # else Dask is about to remove it
             for name in self.handlers:
                 del worker.stream_handlers[name]
-            for name in self.transport.handlers:
-                del worker.handlers[name]
             self.transport.close()
+            asyncio.get_running_loop().call_later(LATE_SECONDS, self._forget_handlers)
             POOL.memory = POOL.full = None
+
+    def _forget_handlers(self) -> None:
+        """Hear other workers no more, if none of us came since."""
+        for name, handler in self.transport.handlers.items():
+            if self.worker.handlers.get(name) == handler:
+                del self.worker.handlers[name]
 
     def gone(self, address: str) -> None:
         """See to it that blocks of ours are not fetched from a lost worker for long.

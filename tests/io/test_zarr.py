@@ -254,6 +254,26 @@ def test_what_is_not_kept_is_computed_and_written_tile_by_tile() -> None:
     assert set(store.read.values()) == {1}
 
 
+def test_what_members_cannot_keep_is_written_tile_by_tile() -> None:
+    a = np.arange(1 << 21).reshape(2048, 1024)
+    with config.set(memory_limit=a.nbytes // 8):
+        rolled = dx.roll(dx.from_zarr(filled(a, chunks=(256, 256)), team=T4), 1000, axis=0)
+        made = rolled.to_zarr(MemoryStore(), chunks=(256, 256))
+    np.testing.assert_array_equal(made[...], np.roll(a, 1000, axis=0))
+
+
+def test_a_version_that_members_cannot_keep_is_written_and_not_lost() -> None:
+    a = np.arange(1 << 21).reshape(2048, 1024)
+    expected = a + 1
+    expected[:1000] = expected[-1000:] * 2
+    x = dx.from_zarr(filled(a, chunks=(256, 256)), team=T4) + 1
+    x[:1000] = x[-1000:] * 2
+    with config.set(memory_limit=a.nbytes // 3):
+        made = x.to_zarr(MemoryStore(), chunks=(256, 256))
+    np.testing.assert_array_equal(made[...], expected)
+    assert_equal(x, expected)
+
+
 def test_the_cut_is_of_whole_chunks_from_any_origin() -> None:
     env = dx.zeros((1,), team=T4)._env
     cut = cut_on_grain((100, 10), (8, 4), 8, env, (5, 2))

@@ -245,6 +245,18 @@ def test_an_inner_product_of_matrices_cuts_the_long_loop() -> None:
     assert transfers(graph, plan) == 3 * 200 * 200 * 4 < before(graph) / 50
 
 
+@pytest.mark.parametrize("effort", ["once", "always"])
+def test_each_of_many_members_has_few_messages(effort: tiers.Effort) -> None:
+    """Columns of what lies in rows are a message for each pair of members; partial results go through a tree."""
+    n = 200
+    env = env_of(n)
+    x = lying(env, (80 * n, 5 * n))
+    centred = elementwise.subtract(x, bind_reshape(reductions.mean(x, 0), (1, 5 * n)))
+    graph = graph_of(reductions.sum(matmul(transposed(centred), x), 0))
+    plan, _ = partition(graph, env, LIMITS, Rates(), {}, effort)
+    assert len(make_tasks(plan, graph, env, "test").transfers) <= 32 * n
+
+
 @pytest.mark.parametrize(("n_members", "computing", "busy"), [(5, 1e15, 5), (7, 1e15, 6), (7, 2e10, 7)])
 def test_a_prime_number_of_members_may_leave_one_idle(n_members: int, computing: float, busy: int) -> None:
     """Six of seven cut two by three, which moves far less, if computing costs little. Five have no such grid."""

@@ -56,7 +56,9 @@ def test_on_a_cluster_bytes_are_those_of_the_steps(cluster4: Any, mode: str) -> 
         assert placed(y, Rates()).nbytes == found.moved_bytes == sum(step.moved for step in stage.collectives) > 0
         assert placed(y, Rates()).seconds == found.seconds
         if mode != "auto":  # chooses by the rates
-            assert placed(y, LATENCY).seconds == pytest.approx(len(stage.collectives))
+            n = len(stage.collectives)
+            assert n <= placed(y, LATENCY).seconds <= 3 * n  # a message of each of the others
+            assert target != (None, None) or mode != "direct" or placed(y, LATENCY).seconds == 3
 
 
 @pytest.mark.cluster

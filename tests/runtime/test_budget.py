@@ -52,7 +52,7 @@ def test_host_data_count_with_the_copy_at_another_worker(process_cluster: Any) -
     told = y.explain().peak_bytes
     assert 3 * each <= told <= 3 * each + 3000  # the block, the copy of another one, and the result
     with dx.config.set(memory_limit=2 * each + MiB), counting() as counted:
-        with pytest.raises(dx.MemoryBudgetError, match=f"multiply: a member would hold {told} bytes .*memory-limit"):
+        with pytest.raises(dx.MemoryBudgetError, match=f"multiply of .*: a member would hold {told} bytes .*limit"):
             y.persist()
         assert counted.tasks == 0
     with peaks() as found:

@@ -463,6 +463,7 @@ def test_workers_do_not_wait_for_a_lost_peer(cluster4):
 def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch, status):
     pool = BufferPool()
     monkeypatch.setattr("distarray.runtime.worker_plugin.POOL", pool)
+    monkeypatch.setattr("distarray.runtime.worker_plugin.LATE_SECONDS", 0.01)
     manager = SimpleNamespace(memory_limit=512 << 20)
     plugin = LineagePlugin("this")
     worker = SimpleNamespace(
@@ -479,7 +480,13 @@ def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch, status):
     assert 0 < pool.full < pool.memory
     assert worker.plugins == {CUT: plugin}
     worker.status = status
-    plugin.leave("this")
+
+    async def leaves():
+        plugin.leave("this")
+        assert worker.handlers.keys() > {"another"}  # others may have sent something before they heard of it
+        await asyncio.sleep(0.1)
+
+    asyncio.run(leaves())
     assert pool.memory is None
     assert pool.full is None
     assert (worker.stream_handlers, worker.handlers) == ({"other": 1}, {"another": 2})

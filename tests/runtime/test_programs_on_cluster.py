@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ from on_workers import (
     asks_others,
     attempts,
     break_connections,
+    connections,
     evaluates_more,
     fails_at,
     keys_of,
@@ -42,6 +44,7 @@ from distarray.runtime import member_runs, member_tasks, planning
 from distarray.runtime.counters import counting
 from distarray.runtime.members import executor_for
 from distarray.runtime.task_graph import MemberRun
+from distarray.runtime.wire import PLUGIN
 from distarray.sharding.sharding import Sharding
 
 distributed = pytest.importorskip("distributed")
@@ -434,6 +437,38 @@ def test_messages_that_are_lost_with_a_connection_are_sent_again(process_cluster
     np.testing.assert_array_equal(np.asarray(y), A + A.T)
     del y
     eventually(lambda: nothing_left(process_cluster))
+
+
+def test_what_is_pushed_to_a_worker_that_is_not_set_up_yet_waits_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker serves a home as soon as the scheduler knows of it: others push to it before it has the plugin."""
+    is_set_up, add = threading.Event(), distributed.Worker.plugin_add
+    joining: list[Any] = []
+
+    async def late(worker: Any, plugin: Any, name: str | None = None, **options: Any) -> Any:
+        if name == PLUGIN:
+            joining.append(worker)
+            await asyncio.get_running_loop().run_in_executor(None, is_set_up.wait, 10)
+        return await add(worker, plugin, name=name, **options)
+
+    options = {"processes": False, "protocol": "tcp", "dashboard_address": None, "threads_per_worker": 1}
+    with distributed.LocalCluster(n_workers=2, **options) as cluster, distributed.Client(cluster) as client:
+        x = rows(A).persist()
+        np.testing.assert_array_equal(np.asarray((x + x.T).persist()), A + A.T)
+        monkeypatch.setattr(distributed.Worker, "plugin_add", late)
+        with caplog.at_level("WARNING", logger="distributed"):
+            cluster.sync(cluster.workers.pop(1).close)
+            cluster.scale(2)
+            client.wait_for_workers(2)
+            y = (x * 2 + x.T).persist()
+            eventually(lambda: connections(cluster.workers[0]), 5)
+            time.sleep(0.2)
+            assert PLUGIN not in joining[0].plugins
+            is_set_up.set()
+            np.testing.assert_array_equal(np.asarray(y), A * 2 + A.T)
+        assert "No handler" not in caplog.text
+        del x, y
 
 
 def test_what_cannot_travel_ends_the_run_with_its_error(process_cluster: Any) -> None:

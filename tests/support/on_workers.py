@@ -68,10 +68,15 @@ def keys_in_memory(dask_scheduler: Any) -> list[Any]:
     return [key for key in keys_but_templates(dask_scheduler) if dask_scheduler.tasks[key].state == "memory"]
 
 
+def connections(dask_worker: Any) -> list[Any]:
+    """Return the connections that messages of programs go over."""
+    channels = dask_worker.plugins[PLUGIN].transport._channels._channels.values()
+    return [channel.comm for channel in channels if channel.comm is not None and channel.attempts]
+
+
 def break_connections(dask_worker: Any) -> int:
     """Break the connections that messages of programs went over, as a network does."""
-    channels = dask_worker.plugins[PLUGIN].transport._channels._channels.values()
-    comms = [channel.comm for channel in channels if channel.comm is not None and channel.attempts]
+    comms = connections(dask_worker)
     for comm in comms:
         comm.abort()
     return len(comms)

@@ -245,3 +245,27 @@ def moved(view: View, loops: Loops, held: Boxes, boxes: Boxes) -> Numbers:
             have *= part if len(part) == len(have) else part[consumer]
         np.subtract(need, have, out=found[i])
     return found
+
+
+def most_tiles(view: View, loops: Loops, shape: Sequence[int], lying: Sequence[Sharding], boxes: Boxes) -> Numbers:
+    """Return of how many tiles of the source one member needs something, about: that of the longest box.
+
+    Parameters
+    ----------
+    shape, lying
+        Of the source, and how it lies, by cut.
+    boxes
+        What members work on, by cut of the consumer.
+
+    Returns
+    -------
+    Array (cuts of the source, cuts of the consumer).
+    """
+    spans = [(hi - lo).max(axis=-1) for lo, hi in needed(view, loops, boxes)]
+    found = np.ones((len(lying), len(boxes.n_tiles)), np.int64)
+    for b, (axis, _, step) in enumerate(view.terms):
+        if axis >= 0:
+            parts = np.array([s.parts[b] for s in lying], np.int64)[:, None]
+            span = spans[axis] // view.scale[axis] * abs(step)
+            found *= np.clip(-(-span * parts // max(shape[b], 1)), 1, parts)
+    return found

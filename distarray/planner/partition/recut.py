@@ -7,7 +7,7 @@ more than that in all. In one process tiles are put together from views of block
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 
@@ -53,11 +53,20 @@ def redistribution_steps(
         if has_messages:
             _, received = traffic(movement, mesh.member, source.mesh.member)
             elements = np.array([received[m] for m in range(costs.n_members)], float)
-            seconds += costs.transfer_seconds(elements, itemsize)
+            seconds += costs.transfer_seconds(elements, itemsize, _most_messages(movement, mesh, source.mesh))
             nbytes += received.total() * itemsize
         if not is_last:  # the tiles of the last step are those of the stage
             seconds += _made_seconds(movement, mesh, itemsize, costs)
     return StageCost(seconds, nbytes)
+
+
+def _most_messages(movement: Movement, made: Mesh, read: Mesh) -> int:
+    """Return how many members send one something in a step, at most."""
+    senders: defaultdict[int, set[int]] = defaultdict(set)
+    for assembly in movement.assemblies:
+        member = made.member(assembly.device)
+        senders[member].update({read.member(s.device) for s in assembly.sources} - {member})
+    return max(map(len, senders.values()), default=0)
 
 
 def _made_seconds(movement: Movement, mesh: Mesh, itemsize: int, costs: Costs) -> Seconds:

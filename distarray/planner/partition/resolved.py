@@ -146,7 +146,8 @@ class Planning:
                 held = self.costs.held(facts, p, [lying])
                 elements = self.costs.elements_moved(facts, p, [lying], boxes)[0, 0]
                 elements = received.less(r.node, view, facts.loops, held, boxes, elements)
-                seconds += self.costs.transfer_seconds(elements, r.dtype.itemsize)
+                messages = self.costs.most_messages(facts, p, [lying], boxes)[0, 0]
+                seconds += self.costs.transfer_seconds(elements, r.dtype.itemsize, messages)
                 nbytes += round(float(elements.sum())) * r.dtype.itemsize
             yield StageCost(seconds, nbytes, float(self.costs.penalty(facts, boxes)[0]))
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray.planner.partition.box_traffic import Boxes, boxes_of, moved, stacked
+from distarray.planner.partition.box_traffic import Boxes, boxes_of, most_tiles, moved, stacked
 from distarray.planner.partition.facts import Facts
-from distarray.planner.plan import Combine, Limits
-from distarray.planner.rates import Rates, Seconds, blended
+from distarray.planner.plan import FAN_IN, Combine, Limits
+from distarray.planner.rates import Rates, Seconds
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 
@@ -62,16 +62,23 @@ class Costs:
         """Return what each member computes of a stage, by cut."""
         return stacked([boxes_of(c, facts.loops.extents, self.n_members) for c in cuts])
 
-    def transfer_seconds(self, elements: Any, itemsize: int) -> Seconds:
-        """Return the seconds to bring elements (.., members) to their members, which share links
-        (`Rates.bandwidth_own`).
+    def transfer_seconds(self, elements: Any, itemsize: int, messages: Any = 1) -> Seconds:
+        """Return the seconds to bring elements (.., members) to their members, in so many messages to one of them at
+        most.
+        """
+        return self.sent_seconds(elements.max(axis=-1), elements.mean(axis=-1), itemsize, messages)
+
+    def sent_seconds(self, most: Any, mean: Any, itemsize: int, messages: Any) -> Seconds:
+        """Return the seconds in which one member is sent most elements, in so many messages, and each of them a mean:
+        they share links (`Rates.bandwidth_own`).
         """
         rates = self.rates
         if not rates.bandwidth:
-            return Seconds(np.zeros(elements.shape[:-1]), 0.0)
-        load = blended(elements, rates.bandwidth_own)
+            return Seconds(np.zeros(np.shape(most)), 0.0)
         second = itemsize / rates.bandwidth
-        return Seconds(load.own * second + rates.latency * (load.total > 0), load.shared * second)
+        waits = rates.latency * messages * (most > 0)
+        own = rates.bandwidth_own
+        return Seconds(most * own * second + waits, mean * (1 - own) * second)
 
     def own_seconds(self, facts: Facts, cuts: Sequence[Sharding], boxes: Boxes) -> Seconds:
         """Return the seconds of computing a stage, combining its partial results, and of its tasks; by cut."""
@@ -91,11 +98,11 @@ class Costs:
             waves = parts[:, list(reduced)].prod(axis=1) // partials
             results = parts[:, list(kept)].prod(axis=1)
             tile = np.prod(-(-extents[list(kept)] // parts[:, list(kept)]), axis=1, dtype=float)
-            # Each result tile is made at one member, which is sent the partial results of the others.
+            # Each result tile is made at one member, to which a tree brings the partial results of the others.
             each = -(-results // self.n_members)
-            is_there = np.arange(self.n_members) * each[:, None] < results[:, None]
-            sent = is_there * ((partials - 1) * tile * each)[:, None]
-            seconds = seconds + self.transfer_seconds(sent, itemsize)
+            most = np.minimum(partials - 1, (FAN_IN - 1) * n_levels(partials)) * each
+            mean = (partials - 1) * tile * results / self.n_members
+            seconds = seconds + self.sent_seconds(most * tile, mean, itemsize, most)
             # Those of one member are added up there first.
             added = boxes.n_tiles * (tile * (1 - 1 / waves))[:, None]
             seconds = seconds + self.rates.busy_seconds("map", self.rates.flop_seconds("map", added, itemsize))
@@ -165,10 +172,30 @@ class Costs:
             found = np.where(n_sources > 1, boxes.sizes * ((n_sources - 1) / n_sources), found)
         return found
 
+    def most_messages(self, facts: Facts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
+        """Return how many members send one a part of operand `p`, at most: an array (cuts of it, cuts of the stage)."""
+        view = facts.views[p]
+        assert view is not None
+        return np.minimum(most_tiles(view, facts.loops, facts.readings[p].shape, lying, boxes), self.n_members - 1)
+
     def read_seconds(self, facts: Facts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
         """Return the seconds to bring operand `p` to a stage: an array (cuts of it, cuts of the stage)."""
+        messages = self.most_messages(facts, p, lying, boxes)
         itemsize = facts.readings[p].dtype.itemsize
-        return self.transfer_seconds(self.elements_moved(facts, p, lying, boxes), itemsize).total
+        return self.transfer_seconds(self.elements_moved(facts, p, lying, boxes), itemsize, messages).total
+
+
+def n_levels(n_partials: Any) -> Any:
+    """Return the levels of the tree that combines so many partial results, `FAN_IN` in one step.
+
+    >>> n_levels(np.array([1, 2, 8, 9, 64, 65]))
+    array([0, 1, 1, 2, 2, 3])
+    """
+    left, found = np.array(n_partials), np.zeros_like(n_partials)
+    while (left > 1).any():
+        found += left > 1
+        left = -(-left // FAN_IN)
+    return found
 
 
 @lru_cache(maxsize=16384)
