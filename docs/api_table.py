@@ -52,6 +52,8 @@ FILES = {"save"}
 
 Call = Callable[[Any], Any]
 
+#: What the newest numpy no longer has, so that the page is the same with each.
+REMOVED_FROM_NUMPY = {"row_stack"}
 #: Calls of functions that numpy's dispatch does not reach.
 OWN: dict[str, Call] = {
     "asarray_chkfinite": dx.asarray_chkfinite,
@@ -185,6 +187,8 @@ def described(function: Any, call: Call, host: Any) -> tuple[str, str]:
 
 def whose(name: str, numpys: ModuleType, standards: ModuleType) -> str:
     found = [text for text, module in (("standard", standards), ("numpy", numpys)) if hasattr(module, name)]
+    if name in REMOVED_FROM_NUMPY and not found:
+        found = ["numpy"]
     return ", ".join(found) or "distarray"
 
 
