@@ -6,7 +6,10 @@ where the user's input enters, before any task exists, with the axis, the number
 
 import os
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -28,8 +31,31 @@ __all__ = [
 PACKAGE = str(Path(__file__).parent) + os.sep
 
 
+class _Held(threading.local):
+    """A _Held has the warnings that its thread holds back; None where they are given."""
+
+    warnings: list[str] | None = None
+
+
+_held = _Held()
+
+
+@contextmanager
+def held_warnings() -> Iterator[list[str]]:
+    """Hold back what `warn_user` would say in this thread; the list of it tells whether there was any."""
+    found: list[str] = []
+    before, _held.warnings = _held.warnings, found
+    try:
+        yield found
+    finally:
+        _held.warnings = before
+
+
 def warn_user(text: str, category: type[Warning] = RuntimeWarning) -> None:
     """Warn at the line of the user's code: the innermost that is not of this package."""
+    if _held.warnings is not None:
+        _held.warnings.append(text)
+        return
     frame: FrameType | None = sys._getframe(1)
     level = 2
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):

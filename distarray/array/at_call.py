@@ -10,6 +10,7 @@ where something is wrong, there is no answer here, and the operation goes its wa
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from distarray.array.handle import Handle
 from distarray.array.lifetime import is_alone
 from distarray.array.versions import block_type
 from distarray.array.window import be_known, traced
+from distarray.errors import held_warnings
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
 from distarray.expr.expr import GET, ITEM, SOURCE, Environment, Expr, late_params, postorder, user_frame
@@ -337,10 +339,11 @@ def call_at_call(
         leaves = [Expr(SOURCE, (), block.shape, block.dtype, env) for block in blocks]
         nodes = [read(leaf, lens) for leaf, lens in zip(leaves, lenses, strict=True)]
         call = partial(_of_handles, type(arrays[0]), function) if is_boxed else function
-        try:
+        node = None
+        with held_warnings() as told, suppress(Exception):
             node = call(*nodes, *static, **options) if all(block.size for block in blocks) else None
-        except Exception:
-            node = None  # wrong, or more than a function of nodes: the way through handles tells
+        if told:
+            node = None  # what is wrong, more than a function of nodes, or warns goes the way through handles each time
         ready = _kept(known, found, _made_ready(node, leaves), env)
     if ready is None:
         return None
