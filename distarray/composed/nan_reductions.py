@@ -18,7 +18,7 @@ from distarray.composed.ufunc_reductions import reduce
 from distarray.composed.views import as_distarray
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise
-from distarray.ops.families import ready_made
+from distarray.ops.families import by_numpy, ready_made
 from distarray.types import AxesLike, DTypeLike
 
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
@@ -30,6 +30,7 @@ def without_nan(a: Any, by: float) -> DistArray:
     return elementwise.where(elementwise.isnan(x), by, x) if x.dtype.kind in "fc" else x
 
 
+@by_numpy(np.nansum)
 @side_by_side
 def nansum(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False,
@@ -39,6 +40,7 @@ def nansum(
     return reduce(np.add, without_nan(x, 0.0), axis, dtype, out, keepdims, initial, where)
 
 
+@by_numpy(np.nanprod)
 @side_by_side
 def nanprod(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False,
@@ -48,6 +50,7 @@ def nanprod(
     return reduce(np.multiply, without_nan(x, 1.0), axis, dtype, out, keepdims, initial, where)
 
 
+@by_numpy(np.nanmax)
 @side_by_side
 def nanmax(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = _NOT_GIVEN,
@@ -57,6 +60,7 @@ def nanmax(
     return reduce(np.fmax, x, axis, None, out, keepdims, initial, where)
 
 
+@by_numpy(np.nanmin)
 @side_by_side
 def nanmin(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = _NOT_GIVEN,
