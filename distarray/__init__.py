@@ -90,7 +90,7 @@ _HOMES = {
     ),
     "distarray.composed.signals": "convolve correlate gradient interp trapezoid unwrap",
     "distarray.composed.sliding": "coarsen sliding_window_view",
-    "distarray.composed.tensors": "cross einsum_path",
+    "distarray.composed.tensors": "cross einsum einsum_path",
     "distarray.composed.tree_reduction": "reduction",
     "distarray.composed.views": (
         "array_split atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_to diag diagonal dsplit "
@@ -118,7 +118,6 @@ _HOMES = {
     "distarray.io.zarr": "from_zarr to_zarr",
     "distarray.ops.contractions": "dot inner kron matmul matvec outer tensordot vdot vecdot vecmat",
     "distarray.ops.differences": "ediff1d",
-    "distarray.ops.einsums": "einsum",
     "distarray.ops.elementwise": (
         "abs absolute acos acosh add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan "
         "atan2 atanh bitwise_and bitwise_count bitwise_invert bitwise_left_shift bitwise_not bitwise_or "

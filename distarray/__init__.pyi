@@ -126,7 +126,7 @@ from distarray.composed.sliding import (
     coarsen, sliding_window_view
 )
 from distarray.composed.tensors import (
-    cross, einsum_path
+    cross, einsum, einsum_path
 )
 from distarray.composed.tree_reduction import (
     reduction
@@ -188,9 +188,6 @@ from distarray.ops.contractions import (
 )
 from distarray.ops.differences import (
     ediff1d
-)
-from distarray.ops.einsums import (
-    einsum
 )
 from distarray.ops.elementwise import (
     abs, absolute, acos, acosh, add, angle, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, asin,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from distarray.arguments import integer, integers, naming, normalize_axis, shown
 from distarray.array.array import DistArray
-from distarray.composed.views import as_distarray, beside, moveaxis
+from distarray.composed.views import as_distarray, beside, moveaxis, permute_dims
 from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import joining, linalg
-from distarray.ops.einsums import einsum_order
+from distarray.ops import einsums, joining, lenses, linalg
 from distarray.ops.linalg import LinAlgError
+from distarray.ops.subscripts import parse_subscripts, resolve_ellipses
 from distarray.types import NBytesLike
 
 
@@ -69,6 +70,33 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     return moveaxis(made, -1, normalize_axis(axisc, made.ndim, "axisc"))
 
 
+@wraps(einsums.einsum)
+def einsum(*operands: Any, **options: Any) -> DistArray:
+    view = None if options.keys() - {"optimize"} else _einsum_view(operands)
+    return einsums.einsum(*operands, **options) if view is None else view
+
+
+def _einsum_view(operands: Sequence[Any]) -> DistArray | None:
+    """Return an einsum of one array that aggregates nothing: its axes in another order, or a diagonal of some; a view
+    that can be written into, as numpy's. None of all else.
+    """
+    terms, result, arrays = parse_subscripts(operands)
+    if len(arrays) != 1 or not isinstance(arrays[0], DistArray):
+        return None
+    x = arrays[0]
+    ((*labels,),), goal = resolve_ellipses(terms, result, [x])
+    if not goal or {*labels} != {*goal} or len({*goal}) != len(goal):
+        return None
+    for label in goal:
+        while labels.count(label) > 1:
+            i, j = [k for k, other in enumerate(labels) if other == label][:2]
+            if x.shape[i] != x.shape[j]:
+                return None  # it broadcasts, or is wrong
+            x = x._view(lenses.diagonal_lens(x.shape, 0, i, j))
+            labels = [other for k, other in enumerate(labels) if k not in (i, j)] + [label]
+    return permute_dims(x, [labels.index(label) for label in goal])
+
+
 def einsum_path(
     *operands: Any,
     optimize: Any = "greedy",
@@ -96,7 +124,7 @@ def einsum_path(
         raise TypeError(f"optimize={shown(optimize)} must be a name, an order or a bool, not {type(optimize).__name__}")
     is_numpys = not isinstance(optimize, str) or optimize in ("greedy", "optimal")
     if not is_numpys or (join, agg, memory_limit) != ("mul", "sum", None):
-        order = einsum_order(*operands, join=join, agg=agg, optimize=optimize, memory_limit=memory_limit)
+        order = einsums.einsum_order(*operands, join=join, agg=agg, optimize=optimize, memory_limit=memory_limit)
         optimize = ["einsum_path", *order]
     dummies = [
         np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, DistArray) else x  # no memory

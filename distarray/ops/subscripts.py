@@ -53,7 +53,7 @@ def _letters(term: str) -> Term:
     return (*head, ..., *tail) if dots else tuple(head)
 
 
-def resolve_ellipses(terms: Sequence[Term], result: Term | None, nodes: Sequence[Expr]) -> tuple[list[Term], Term]:
+def resolve_ellipses(terms: Sequence[Term], result: Term | None, nodes: Sequence[Any]) -> tuple[list[Term], Term]:
     """Return terms with labels ``(0,), (1,)`` .. for the axes of ``...``, and the result's term, implicit or not."""
     widths = []
     for i, (term, node) in enumerate(zip(terms, nodes)):

@@ -194,3 +194,24 @@ def test_a_histogram_counts_elements_where_they_lie() -> None:
                 found = np.asarray(dx.histogram(x, bins=9, range=(-1.0, 1.0))[0])
             np.testing.assert_array_equal(found, np.histogram(values, bins=9, range=(-1.0, 1.0))[0])
             assert ("reshape" in {name for name, _ in c.kernels}) == is_copied
+
+
+@pytest.mark.parametrize("n_tiles", [1, 3])
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("ii->i", (4, 4)), ("ij->ji", (3, 4)), ("ji", (3, 4)), ("...->...", (3, 4)), ("iji->ij", (3, 2, 3)),
+        ("iii->i", (3, 3, 3)), ("i...->...i", (3, 4, 2)), ("ijij->ji", (2, 3, 2, 3)), ("ij->i", (3, 4)), ("i->i", (0,)),
+    ],
+)  # fmt: skip
+def test_an_einsum_that_aggregates_nothing_is_a_view(text: str, shape: tuple[int, ...], n_tiles: int) -> None:
+    a = np.arange(float(np.prod(shape))).reshape(shape)
+    with force_tiles(n_tiles):
+        x = dx.asarray(a.copy())
+        expected, made = np.einsum(text, a), np.einsum(text, x)
+        a *= 2
+        x *= 2
+        np.testing.assert_array_equal(made, expected)
+        expected += 1
+        made += 1
+        np.testing.assert_array_equal(x, a)
