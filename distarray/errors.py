@@ -31,13 +31,13 @@ __all__ = [
 PACKAGE = str(Path(__file__).parent) + os.sep
 
 
-class _Held(threading.local):
-    """A _Held has the warnings that its thread holds back; None where they are given."""
+class _HeldWarnings(threading.local):
+    """A _HeldWarnings has the warnings that its thread holds back; None where they are given."""
 
     warnings: list[str] | None = None
 
 
-_held = _Held()
+_held = _HeldWarnings()
 
 
 @contextmanager

@@ -114,10 +114,10 @@ def test_tiles_dealt_out_in_turn_count_by_their_share() -> None:
 def test_a_member_gets_a_message_of_each_tile_that_its_box_meets() -> None:
     shape = (24, 24)
     loops = Loops(shape)
-    view = view_of(Reading(0, Affine.identity(shape), (0, 1), shape, None), loops, shape)
+    view = view_of(Reading(0, Affine.identity(shape), (0, 1), shape, np.dtype(float), None), loops, shape)
     rows, blocks, whole = [Sharding(MESH, axes) for axes in ((("a", "b", "c"), ()), (("a",), ("b", "c")), ((), ()))]
     lying = [rows, blocks, whole]
     found = most_tiles(view, loops, shape, lying, stacked([boxes_of(s, shape, N) for s in lying]))
     assert found.tolist() == [[1, 6, 12], [6, 1, 12], [1, 1, 1]]
-    every = view_of(Reading(0, Affine.identity(shape), (None, 1), shape, None), loops, shape)
+    every = view_of(Reading(0, Affine.identity(shape), (None, 1), shape, np.dtype(float), None), loops, shape)
     assert most_tiles(every, loops, shape, [rows], stacked([boxes_of(rows, shape, N)])).tolist() == [[12]]
