@@ -178,7 +178,7 @@ def read_before(x: DistArray, place: str) -> None:
                 f"an array of {node.nbytes} bytes, which does not fit in memory, reads from {place}, where it is to be "
                 "written; write it elsewhere"
             )
-        window.observe((node,))
+        window.run(node)  # to its end: on a cluster tasks would still read what is written
 
 
 def in_order(x: DistArray, grain: Shape | None = None) -> Iterator[tuple[Box, HostArray]]:
@@ -196,7 +196,7 @@ def in_order(x: DistArray, grain: Shape | None = None) -> Iterator[tuple[Box, Ho
         yield box, x[slices_of(box)].compute()
 
 
-def to_store(x: DistArray, store: Store, origin: Sequence[int] | None = None) -> None:
+def to_store(x: DistArray, store: Store, origin: Sequence[int] | None = None, *, is_checked_only: bool = False) -> None:
     """Write an array into a store, each grain of it by one task, where the block that has it lies.
 
     Computes the array: one that does not fit in memory tile by tile, while it is written.
@@ -205,6 +205,8 @@ def to_store(x: DistArray, store: Store, origin: Sequence[int] | None = None) ->
     ----------
     origin
         Where the array begins in the store; by default at the first element.
+    is_checked_only
+        Whether nothing is written: what would be refused is.
 
     Raises
     ------
@@ -227,4 +229,4 @@ def to_store(x: DistArray, store: Store, origin: Sequence[int] | None = None) ->
     def arguments(box: Box) -> tuple[Any, ...]:
         return store, tuple([(lo + o, hi + o) for (lo, hi), o in zip(box, begins, strict=True)])
 
-    exports.for_each_block(node, write_block, arguments)
+    exports.for_each_block(node, write_block, arguments, is_checked_only=is_checked_only)

@@ -286,6 +286,9 @@ def to_zarr(
     way = _mode(store, mode, region, append_dim)
     _check_reach(store, x._env, writes=True)
     read_before(x, _place_of(store, path))
+    if way == "w":  # what is refused leaves the array that it would have replaced
+        trial, _ = _array_for(x, _zarr().storage.MemoryStore(), None, "w-", given, attributes, None)
+        to_store(x, ZarrStore(trial), is_checked_only=True)
     array, is_new = _array_for(x, store, path, way, given, attributes, storage_options)
     before = tuple(array.shape)
     try:

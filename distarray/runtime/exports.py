@@ -119,7 +119,11 @@ def excess_of_whole(node: Expr) -> str | None:
 
 
 def for_each_block(
-    node: Expr, function: Callable[..., Any], arguments: Callable[[tuple[tuple[int, int], ...]], tuple[Any, ...]]
+    node: Expr,
+    function: Callable[..., Any],
+    arguments: Callable[[tuple[tuple[int, int], ...]], tuple[Any, ...]],
+    *,
+    is_checked_only: bool = False,
 ) -> tuple[Sharding, list[Any]]:
     """Call a function with each block of a node where the block lies, and wait until all calls are over.
 
@@ -130,6 +134,8 @@ def for_each_block(
     function
         Called as ``function(block, *arguments(box), device, member)``, box: (start, stop) per axis; more than once for
         a block if its member is lost. It must not keep or write the block.
+    is_checked_only
+        Whether nothing is called: what would be refused is.
 
     Returns
     -------
@@ -149,7 +155,7 @@ def for_each_block(
     if memo is not None and memo.on_client:
         (tile,) = memo.sharding.tiles()
         box = memo.sharding.tile_box(node.shape, tile)
-        return memo.sharding, [function(memo.blocks[0], *arguments(box), env.device, 0)]
+        return memo.sharding, [] if is_checked_only else [function(memo.blocks[0], *arguments(box), env.device, 0)]
     executor = executor_for(env)
     make_here((node,))
     run = new_run()
@@ -171,12 +177,14 @@ def for_each_block(
         else:
             order = postorder([node])
             if flights.wait_for(order, env):
-                return for_each_block(node, function, arguments)
+                return for_each_block(node, function, arguments, is_checked_only=is_checked_only)
             found = prepare(order, {id(node)}, env, is_checked=False)
             found, instance = _taken_along(found, called, is_run_here=True)
             if counters.active:
                 count(found.lowered(run))
         ((sharding, keys),) = instance.outputs.values()
+        if is_checked_only:
+            return sharding, []
         for c in counters.active:
             c.tasks += len(keys)
             c.by_class["call"] += len(keys)

@@ -470,6 +470,30 @@ def test_what_reads_the_place_that_is_written_is_computed_before(tmp_path: Path,
         np.testing.assert_array_equal(zarr.open_array(group)[:], a)
 
 
+@pytest.mark.cluster
+@pytest.mark.parametrize("mode", ["w", "r+"])
+def test_workers_have_read_the_place_before_it_is_written(process_cluster: Any, tmp_path: Path, mode: Any) -> None:
+    a, path = np.arange(120_000.0).reshape(400, 300), str(tmp_path / "z")
+    for _ in range(3):
+        dx.to_zarr(dx.asarray(a), path, chunks=(80, 60), mode="w")
+        with config.set(block_bytes=1 << 17):
+            dx.to_zarr(dx.roll(dx.from_zarr(path), 100, axis=0) * 2, path, mode=mode)
+        np.testing.assert_array_equal(zarr.open_array(path)[:], np.roll(a, 100, axis=0) * 2)
+
+
+@pytest.mark.parametrize("source", ["a", "b"])
+def test_a_write_that_is_refused_leaves_what_it_would_have_replaced(tmp_path: Path, source: str) -> None:
+    values = np.arange(120_000.0).reshape(400, 300)
+    for name in "ab":
+        dx.to_zarr(dx.asarray(values), str(tmp_path / name), chunks=(80, 60))
+    with config.set(memory_limit=1 << 16), pytest.raises(dx.MemoryBudgetError):
+        dx.to_zarr(dx.from_zarr(str(tmp_path / source)) * 2, str(tmp_path / "b"), mode="w", chunks=(400, 300))
+    with pytest.raises(ValueError, match="non-negative"):
+        dx.to_zarr(dx.from_zarr(str(tmp_path / source)), str(tmp_path / "b"), mode="w", chunks=(0, -3))
+    for name in "ab":
+        np.testing.assert_array_equal(zarr.open_array(str(tmp_path / name))[:], values)
+
+
 def test_what_reads_the_place_and_does_not_fit_in_memory_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "z")
     zarr.create_array(path, shape=(1 << 20, 1 << 20), chunks=(1 << 10, 1 << 10), dtype="f8", fill_value=1.0)
