@@ -227,7 +227,7 @@ def _found(
             return None
         key.append(kind)
         blocks.append(block)
-    if x is None or forced_parts.get() is not None:
+    if x is None or env.is_cluster or forced_parts.get() is not None:
         return None
     known = _known.found()
     ready = known.get(found := tuple(key), _UNKNOWN)
@@ -331,7 +331,7 @@ def call_at_call(
         key.append(made)
         blocks.append(block)
         lenses.append(lens)
-    if env is None or forced_parts.get() is not None:
+    if env is None or env.is_cluster or forced_parts.get() is not None:
         return None
     known = _known.found()
     ready = known.get(found := tuple(key), _UNKNOWN)

@@ -65,7 +65,11 @@ class BlockType:
 
 
 def block_type(dtype: DType, shape: Shape, env: Environment) -> BlockType:
-    """Return the type of blocks of a dtype and a shape that live in an environment."""
+    """Return the type of blocks of a dtype and a shape that live in an environment; what is kept of a cluster would keep
+    its client.
+    """
+    if env.is_cluster:
+        return BlockType(dtype, shape, env)
     found = _types.get(key := (dtype, shape, id(env)))
     if found is None:
         if len(_types) >= MOST_TYPES:

@@ -175,6 +175,8 @@ def stored(block: HostArray, env: Environment) -> Stored:
 
 def is_eager(nbytes: int, env: Environment) -> bool:
     """Return whether operations on arrays of so many bytes that are here are computed when they are made."""
+    if env.is_cluster:
+        return nbytes <= _most_eager_nbytes(env)  # what is kept would keep the client
     found = _most_eager.found()
     known = found.get(id(env))
     if known is None:
