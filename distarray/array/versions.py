@@ -65,8 +65,8 @@ class BlockType:
 
 
 def block_type(dtype: DType, shape: Shape, env: Environment) -> BlockType:
-    """Return the type of blocks of a dtype and a shape that live in an environment; what is kept of a cluster would keep
-    its client.
+    """Return the type of blocks of a dtype and a shape that live in an environment; of a cluster none is kept, which
+    would keep its client.
     """
     if env.is_cluster:
         return BlockType(dtype, shape, env)
