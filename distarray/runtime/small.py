@@ -180,10 +180,14 @@ def is_eager(nbytes: int, env: Environment) -> bool:
     found = _most_eager.found()
     known = found.get(id(env))
     if known is None:
+        if len(found) >= _MOST_ENVIRONMENTS:
+            found.clear()
         known = found[id(env)] = env, _most_eager_nbytes(env)  # which keeps its `id`
     return nbytes <= known[1]
 
 
+#: Environments of which is known what is eager.
+_MOST_ENVIRONMENTS = 256
 #: By ``id`` of an environment it, and the bytes of the largest array that is computed when it is made.
 _most_eager = config.Derived(*OPTIONS)
 
