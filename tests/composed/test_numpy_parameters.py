@@ -164,7 +164,7 @@ def test_variances_are_computed_in_the_dtype_that_is_asked_for(dtype: str, wante
 
 def test_an_imaginary_part_that_is_dropped_is_told_once_and_at_the_users_line() -> None:
     x = dx.asarray(np.array([1 + 2j, 3 - 1j]))
-    functions = (dx.sum, dx.cumsum, dx.nansum, dx.mean, dx.var, np.add.reduce, np.multiply.accumulate)
+    functions = (dx.sum, dx.cumsum, dx.nancumsum, dx.mean, dx.var, np.add.reduce, np.multiply.accumulate)
     for function in functions * 3:  # also by calls that could be made ready
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
