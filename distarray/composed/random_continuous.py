@@ -331,7 +331,6 @@ def _positive(a: Parameter) -> Any:
 
 
 def _check_covariance(cov: Any, check_valid: str, tol: float) -> None:
-
     if check_valid == "ignore":
         return
     _, s, vh = np.linalg.svd(cov)

@@ -80,6 +80,8 @@ def _einsum_view(operands: Sequence[Any]) -> DistArray | None:
     """Return an einsum of one array that aggregates nothing: its axes in another order, or a diagonal of some; a view
     that can be written into, as numpy's. None of all else.
     """
+    if len(operands) > 3 or (len(operands) == 3 and isinstance(operands[0], str)):
+        return None  # several arrays, found without reading the text
     terms, result, arrays = parse_subscripts(operands)
     if len(arrays) != 1 or not isinstance(arrays[0], DistArray):
         return None
