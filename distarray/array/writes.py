@@ -21,7 +21,6 @@ from distarray.array.indexing import placed, written
 from distarray.array.lifetime import is_alone
 from distarray.array.versions import Base
 from distarray.array.window import enter
-from distarray.errors import warn_user
 from distarray.expr.bind import bind_reshape, lazily_read, literal, nested
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
@@ -178,7 +177,7 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
         node = settled(value, node, env, name, "the value")
     _check_broadcast(node.shape, shape)
     if node.dtype.kind == "c" and dtype.kind not in "cb":
-        _warn_of_lost_imaginary_part()
+        elementwise.warn_of_lost_imaginary_part()
         return cast(node, dtype)
     if node.dtype.kind in "mM" or dtype.kind in "mM":
         # Numbers cast to anything; what dates and time spans cast to, numpy knows.
@@ -236,10 +235,6 @@ def _check_broadcast(value: Shape, shape: Shape) -> None:
 
 def _text(shape: Shape) -> str:
     return str(shape).replace(" ", "")
-
-
-def _warn_of_lost_imaginary_part() -> None:
-    warn_user("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning)
 
 
 # ------------------------------------------------------------------------------------------------- augmented

@@ -189,11 +189,16 @@ def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
         return box(node) if copy else x
     _check_cast(node.dtype, wanted)
     if node.dtype.kind == "c" and wanted.kind not in "cb":
-        warn_user("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning)
+        warn_of_lost_imaginary_part()
         x = real(x)
         if wanted == node.dtype.type(0).real.dtype:
             return x
     return bind_map(ASTYPE, (x,), (wanted.str,))
+
+
+def warn_of_lost_imaginary_part() -> None:
+    """Warn, at the user's line, of complex numbers that are cast to real ones."""
+    warn_user("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning)
 
 
 def real(x: Array, /) -> Array:
