@@ -9,6 +9,7 @@ import os
 import pickle
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -297,11 +298,14 @@ def test_a_failure_at_any_point_of_a_save_leaves_one_whole_state(
 
 
 def failing(function: Any, number: int, error: type[BaseException], is_before: bool) -> Any:
-    """Return a function of which one call raises, before or after it does what it is for."""
-    calls = itertools.count()
+    """Return a function of which one call raises, before or after it does what it is for.
+
+    Calls of other threads are left alone: the loops of clusters in this process look at the system's files too.
+    """
+    calls, own = itertools.count(), threading.get_ident()
 
     def call(*args: Any, **keywords: Any) -> Any:
-        fails = next(calls) == number
+        fails = threading.get_ident() == own and next(calls) == number
         if fails and is_before:
             raise error("on purpose")
         result = function(*args, **keywords)
