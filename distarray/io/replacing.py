@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from distarray.runtime.clients import keep_what_reads
+
 
 @contextmanager
 def replacing(path: str) -> Iterator[str]:
@@ -27,6 +29,7 @@ def replacing(path: str) -> Iterator[str]:
     partial = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.part")
     try:
         yield partial
+        keep_what_reads(path)
         _put_in_place(partial, path, old)
     except _HalfCopied as half:
         raise half.error from None

@@ -18,9 +18,10 @@ from distarray.array.environment import TeamLike, environment, parse_pin
 from distarray.dtypes import as_dtype
 from distarray.errors import MemoryBudgetError, NotSupportedError
 from distarray.expr.expr import Environment, Expr, cut_of, postorder
-from distarray.kernels.stores import Box, ReadableStore, Store, pieces, slices_of, write_block
-from distarray.ops.stores import READ_STORE, read_store
+from distarray.kernels.stores import Box, ReadableStore, Store, meet, pieces, places_read, slices_of, write_block
+from distarray.ops.stores import read_store
 from distarray.runtime import evaluate, exports, small
+from distarray.runtime.clients import keep_what_reads
 from distarray.runtime.planning import limits_of
 from distarray.runtime.retention import is_beyond_memory, streams
 from distarray.sharding.cuts import MAX_TILES
@@ -157,6 +158,8 @@ def _can_be_held(nodes: Sequence[Expr]) -> bool:
 def read_before(x: DistArray, place: str) -> None:
     """Compute an array that reads what is about to be written, before it is: its tasks would read elements of both.
 
+    What was made of it before is kept too.
+
     Parameters
     ----------
     place
@@ -169,16 +172,14 @@ def read_before(x: DistArray, place: str) -> None:
         If the array does not fit in memory.
     """
     node = x.__dx_node__()
-    if node.memo is not None:
-        return
-    read = [getattr(n.runtime, "place", None) for n in postorder([node]) if n.memo is None and n.op is READ_STORE]
-    if any(found and (f"{found}/".startswith(f"{place}/") or f"{place}/".startswith(f"{found}/")) for found in read):
+    if any(meet(found, place) for found in places_read(postorder([node]))):
         if is_beyond_memory(node):
             raise NotSupportedError(
                 f"an array of {node.nbytes} bytes, which does not fit in memory, reads from {place}, where it is to be "
                 "written; write it elsewhere"
             )
         window.run(node)  # to its end: on a cluster tasks would still read what is written
+    keep_what_reads(place)
 
 
 def in_order(x: DistArray, grain: Shape | None = None) -> Iterator[tuple[Box, HostArray]]:

@@ -89,6 +89,11 @@ class FileRange(NamedTuple):
         return np.dtype(self.text)
 
     @property
+    def place(self) -> str:
+        """Return where it lies."""
+        return self.path
+
+    @property
     def grain(self) -> None:
         """Return that any box is read alone."""
 

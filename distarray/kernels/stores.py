@@ -5,13 +5,14 @@ A store is pickled to where its tasks run, so it holds names (of a file, a bucke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from distarray.expr.expr import Expr
 from distarray.kernels.devices import backend_for
 from distarray.kernels.namespaces import Block
 from distarray.types import DType, HostArray, Shape
@@ -33,6 +34,8 @@ class ReadableStore(Protocol):
     grain
         Extents of what is read and written as a whole, a chunk or a shard of chunks, which follow each other from
         index 0 of each axis; None where any box costs what it has in bytes.
+    place
+        May be missing: the absolute path of a file or folder, or an URL.
     """
 
     @property
@@ -51,6 +54,17 @@ class Store(ReadableStore, Protocol):
 
     def write(self, box: Box, values: HostArray) -> None:
         """Write a box, which is not empty. Doing it again changes nothing. What is no whole grain is read before."""
+
+
+def places_read(nodes: Iterable[Expr]) -> list[str]:
+    """Return where the stores lie that pending nodes read, of those that have a ``place``."""
+    found = [getattr(n.runtime, "place", None) for n in nodes if n.memo is None and n.op.family.is_created]
+    return [place for place in found if place]
+
+
+def meet(place: str, other: str) -> bool:
+    """Return whether of two files, folders or URLs one is, or lies in, the other."""
+    return f"{place}/".startswith(f"{other}/") or f"{other}/".startswith(f"{place}/")
 
 
 class SlicedStore:

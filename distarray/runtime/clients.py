@@ -104,6 +104,21 @@ def placement_of(client: Any) -> Placement:
     return placement
 
 
+def keep_what_reads(place: str) -> None:
+    """See to it that blocks on clusters which were made of what lies in a place are not made of it again, and wait for
+    it: it is about to be written, and where a worker is lost then, copies of them are read.
+
+    Parameters
+    ----------
+    place
+        The absolute path of a file or folder, or an URL.
+    """
+    for client in list(_clients):
+        placement = client.__dict__.get(_ATTRIBUTE)
+        if placement is not None and placement.lineage is not None and is_open(client):
+            placement.lineage.keep_what_reads(place)
+
+
 def team_for_client(client: Any) -> Team:
     """Return the team of the workers that a client has now, one axis ``"x"``.
 

@@ -153,6 +153,7 @@ class ClusterExecutor:
         members: Mapping[Key, int],
         keep: Collection[Key],
         nbytes: Mapping[Key, int] = MappingProxyType({}),
+        places: Iterable[str] = (),
     ) -> dict[Key, Future]:
         """Start tasks, each on the worker that serves its member; one message, returns at once.
 
@@ -167,6 +168,8 @@ class ClusterExecutor:
             Keys whose results stay until their Future is dropped. The other results are freed once they are used.
         nbytes
             Of these, as far as it is known: what `held` adds up.
+        places
+            Of the stores that tasks read: see `clients.keep_what_reads`.
 
         Returns
         -------
@@ -178,7 +181,7 @@ class ClusterExecutor:
         futures = send(self.placement.client, graph, keep)
         progress.sent(self, futures.values(), lambda: ({str(key[0]) for key in tasks}, len(tasks)))
         homes = {key: self.homes[members[key]] for key in futures}
-        self._lineage.extend(futures, homes, read, longest_chain(tasks), nbytes)
+        self._lineage.extend(futures, homes, read, longest_chain(tasks), nbytes, places=places)
         return futures
 
     def _take_out(self, graph: TaskGraph, read: Collection[Key]) -> set[Key]:
@@ -191,13 +194,18 @@ class ClusterExecutor:
         return set(map(key_behind, read))
 
     def run_programs(
-        self, run: MemberRun, keep: Collection[Key], read: Collection[Key], nbytes: Mapping[Key, int]
+        self,
+        run: MemberRun,
+        keep: Collection[Key],
+        read: Collection[Key],
+        nbytes: Mapping[Key, int],
+        places: Iterable[str] = (),
     ) -> dict[Key, Future]:
         """Start a run as one program of each member, and tasks beside it; one message, returns at once.
 
         Parameters
         ----------
-        keep, nbytes
+        keep, nbytes, places
             As for `submit`.
         read
             Keys of blocks and bundles that the programs are given.
@@ -215,7 +223,7 @@ class ClusterExecutor:
         members = {**run.members, **{key: p.member for p in graph.programs for key in p.results}}
         homes = {key: self.homes[members[key]] for key in futures}
         depth = longest_chain(run.tasks) + run.template.lowered.depth
-        self._lineage.extend(futures, homes, outside, depth, nbytes, stay)
+        self._lineage.extend(futures, homes, outside, depth, nbytes, stay, places)
         return futures
 
     def serving(self) -> dict[int, int]:

@@ -29,6 +29,8 @@ from distributed.client import Future
 from distributed.spans import SpanMetadata
 
 from distarray import config
+from distarray.kernels.stores import meet
+from distarray.runtime import attached
 from distarray.runtime.connections import hurry
 from distarray.runtime.placement import Placement
 from distarray.runtime.task_graph import TaskGraph
@@ -61,7 +63,7 @@ class BlockRecord:
     Lives as long as the caller's Future, and as the records of blocks computed from it whose lineage is not cut.
     """
 
-    __slots__ = ("__weakref__", "beside", "copied_to", "depth", "held", "home", "key", "nbytes", "parents")
+    __slots__ = ("__weakref__", "beside", "copied_to", "depth", "held", "home", "key", "nbytes", "parents", "places")
 
     def __init__(self, key: Key, home: str, depth: int, parents: tuple[BlockRecord, ...], nbytes: int = 0) -> None:
         self.key = key
@@ -76,6 +78,8 @@ class BlockRecord:
         self.held: tuple[Future, Future | None] | None = None
         #: Address of the worker that was given the copy.
         self.copied_to: str | None = None
+        #: Of the stores that would be read to make the block again.
+        self.places: frozenset[str] = frozenset()
 
 
 class Lineage:
@@ -135,6 +139,7 @@ class Lineage:
         n_tasks: int,
         nbytes: Mapping[Key, int] = MappingProxyType({}),
         beside: Sequence[Future] = (),
+        places: Iterable[str] = (),
     ) -> None:
         """Note a submission; cut what became too deep, in the background.
 
@@ -152,13 +157,17 @@ class Lineage:
             Of each kept block, as far as it is known.
         beside
             Futures that are held as long as any of `futures`.
+        places
+            Of the stores that the tasks read.
         """
         interval = config.get("lineage-interval")
         parents = self._parents(read)
         depth = self._depth(parents, n_tasks)
+        all_places = frozenset(places).union(*[record.places for record in parents])
         for key, future in futures.items():
             record = BlockRecord(key, homes[key], depth, parents, nbytes.get(key, 0))
             record.beside = beside
+            record.places = all_places
             self._add(future, record)
         if depth >= interval:
             # Also what is half as deep: used in every step, it would make every further result too deep at once.
@@ -179,6 +188,15 @@ class Lineage:
             record.held = Future(key, future.client), copy
             record.copied_to = copied_to
         self._add(future, record)
+
+    def keep_what_reads(self, place: str) -> None:
+        """Cut the lineage of all blocks for which a store in a place would be read if they were lost, and wait for
+        it.
+        """
+        found = [record for record in list(self._by_key.values()) if any(meet(place, p) for p in record.places)]
+        if found:
+            with attached.seceded():
+                self._placement.sync(self.cut, self.held(found))
 
     def held(self, records: Iterable[BlockRecord]) -> list[tuple[BlockRecord, Future]]:
         """Return the records of blocks that are still on the cluster, each with a Future of ours, so that they stay
@@ -221,6 +239,7 @@ class Lineage:
                 record.held = block, copies.get(key)
                 record.copied_to = places.get(key)
                 record.parents = record.beside = ()
+                record.places = frozenset()
                 record.depth = 0
         if todo:
             logger.warning("the lineage of %d blocks could not be cut; their recomputation goes on to grow", len(todo))

@@ -14,6 +14,7 @@ from dask._task_spec import TaskRef
 from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.devices import hold_pools
+from distarray.kernels.stores import places_read
 from distarray.lower.calls import CALL
 from distarray.lower.credits import Programs
 from distarray.lower.template import Lowered
@@ -152,7 +153,8 @@ def sent(instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple
     keep = [ref for _, refs in instance.outputs.values() for ref in refs if isinstance(ref, tuple)]
     lowered = instance.lowered
     whole = joined(graph.nodes, timed(lowered), lowered.members, keep, (), others)
-    found = executor.submit(whole.tasks, whole.members, whole.keep, kept_nbytes(instance.outputs, graph))
+    nbytes, places = kept_nbytes(instance.outputs, graph), places_read(graph.nodes)
+    found = executor.submit(whole.tasks, whole.members, whole.keep, nbytes, places)
     whole.settle(found)
     return [
         (i, Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs], exported=False))
@@ -182,7 +184,8 @@ def _sent_as_programs(
         ways if instance.bundled else {},
         instance.bundled,
     )
-    found = executor_for(instance.env).run_programs(run, whole.keep, read, kept_sizes(instance))
+    nbytes, places = kept_sizes(instance), places_read(graph.nodes)
+    found = executor_for(instance.env).run_programs(run, whole.keep, read, nbytes, places)
     whole.settle(found)
     return [
         (i, Stored(sharding, instance.held(i, found), exported=False))

@@ -500,3 +500,24 @@ def test_what_reads_the_place_and_does_not_fit_in_memory_is_refused(tmp_path: Pa
     with pytest.raises(dx.NotSupportedError, match="does not fit in memory"):
         dx.to_zarr(dx.from_zarr(path) + 1, path, mode="w")
     assert zarr.open_array(path).shape == (1 << 20, 1 << 20)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("interval", [1000, 1])
+def test_what_was_read_from_a_place_that_is_written_since_survives_its_worker(
+    mortal_cluster: Any, tmp_path: Path, interval: int
+) -> None:
+    """The tasks that read it are not run again: they would read what is there now."""
+    a = np.arange(300.0 * 400).reshape(300, 400)
+    path = str(tmp_path / "a.zarr")
+    dx.to_zarr(dx.asarray(a), path, chunks=(50, 400))
+    with config.set(lineage_interval=interval):
+        read = dx.from_zarr(path, sharding=("x", None)).persist()
+        derived = (read + 1).persist()
+        dx.to_zarr(read * 2, path, mode="w", chunks=(50, 400))
+        for process in sorted(mortal_cluster.run(os.getpid).values())[:1]:
+            os.kill(process, signal.SIGKILL)
+        np.testing.assert_array_equal(np.asarray(read), a)
+        np.testing.assert_array_equal(np.asarray(derived), a + 1)
+        np.testing.assert_array_equal(np.asarray(read + derived), 2 * a + 1)
+    np.testing.assert_array_equal(zarr.open_array(path)[...], a * 2)
