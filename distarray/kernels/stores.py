@@ -27,6 +27,9 @@ PIECE_NBYTES = 16 << 20
 class ReadableStore(Protocol):
     """A ReadableStore is an array outside that is read, and can be pickled.
 
+    It may have a ``place``, the absolute path of a file or folder or an URL: what was read there is kept when this
+    process writes there.
+
     Attributes
     ----------
     shape, dtype
@@ -34,8 +37,6 @@ class ReadableStore(Protocol):
     grain
         Extents of what is read and written as a whole, a chunk or a shard of chunks, which follow each other from
         index 0 of each axis; None where any box costs what it has in bytes.
-    place
-        May be missing: the absolute path of a file or folder, or an URL.
     """
 
     @property
