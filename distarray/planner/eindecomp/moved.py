@@ -26,6 +26,7 @@ import numpy as np
 
 from distarray.planner.eindecomp.assignment import assign
 from distarray.planner.eindecomp.axis_cuts import AxisCut, overlap_tables
+from distarray.planner.eindecomp.candidates import block_elements
 from distarray.planner.eindecomp.cells import Cells
 from distarray.planner.eindecomp.eingraph import EinOp, Input
 from distarray.planner.eindecomp.machine import Machine, n_combines
@@ -127,13 +128,11 @@ def _seconds(nbytes: Any, messages: Any, kernels: Any, machine: Machine) -> Any:
 
 def op_seconds(op: EinOp, rows: Any, machine: Machine) -> Any:
     """Return predicted seconds of an operation by vector, without its edges: kernels, aggregation and tasks."""
-    at = {x: i for i, x in enumerate(op.labels)}
     kernels = rows.prod(axis=1)
     each = -(-kernels // machine.p)
     active = np.minimum(kernels, machine.p)
-    sizes = -(-np.array([op.extents[x] for x in op.labels], np.int64) // rows)
-    seconds = each * machine.kernel_seconds(op, sizes.prod(axis=1, dtype=float))
-    partials = rows[:, [at[x] for x in op.aggregated]].prod(axis=1)
+    seconds = each * machine.kernel_seconds(op, block_elements(op, rows, op.labels))
+    partials = rows[:, op.columns(op.aggregated)].prod(axis=1)
     groups = kernels // partials
     sent = -(-partials // each) - 1  # by each group: partial results on one worker are summed there
     rates = machine.rates

@@ -14,9 +14,9 @@ import numpy as np
 
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.candidates import Options, States, exact_rows
-from distarray.planner.eindecomp.eingraph import EinGraph, EinOp
+from distarray.planner.eindecomp.eingraph import EinGraph
 from distarray.planner.eindecomp.elimination import Name
-from distarray.planner.eindecomp.paper_costs import Splits, repart_table
+from distarray.planner.eindecomp.paper_costs import Splits, op_cost, repart_table
 
 #: Costs of states by variable, and of pairs of states by pair of variables.
 Tables = tuple[dict[Name, Any], dict[tuple[Name, Name], Any]]
@@ -184,33 +184,14 @@ def paper_states(graph: EinGraph, name: str, options: Options) -> States:
     """
     op = graph.ops[name]
     rows = exact_rows(op, options)
-    cost = _op_costs(op, rows)
+    cost = op_cost(op, dict(zip(op.labels, rows.T))) + np.zeros(len(rows), np.int64)  # of no labels: one number
     # From outside only the cut of the result and of computed inputs is seen.
     seen = [*op.result]
-    at = {x: i for i, x in enumerate(op.labels)}
     for u, term in zip(op.inputs, op.terms):
         if u in graph.ops or u in graph.tied:
             seen += term
         layout = graph.inputs[u].layout if u in graph.inputs else None
         if layout is not None:
-            wanted = rows[:, [at[x] for x in term]]
+            wanted = rows[:, op.columns(term)]
             cost = cost + repart_table(graph.shape(u), [layout], wanted, options.repart)[0]
     return States.of(op, rows, cost, seen)
-
-
-def _op_costs(op: EinOp, rows: Any) -> Any:
-    """Return `op_cost` by row."""
-    at = {x: i for i, x in enumerate(op.labels)}
-    kernels = rows.prod(axis=1)
-    partials = rows[:, [at[x] for x in op.aggregated]].prod(axis=1)
-    total = _size(op, op.result) * (partials - 1)
-    for term in op.terms:
-        total = total + kernels // rows[:, [at[x] for x in term]].prod(axis=1) * _size(op, term)
-    return total
-
-
-def _size(op: EinOp, labels: Sequence[str]) -> int:
-    n = 1
-    for x in labels:
-        n *= op.extents[x]
-    return n

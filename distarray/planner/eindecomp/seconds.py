@@ -104,13 +104,12 @@ class TimeProblem(SearchSpace):
 
     def _states(self, v: str, rows: Any) -> States:
         op, graph = self.graph.ops[v], self.graph
-        at = {x: i for i, x in enumerate(op.labels)}
         kernels = rows.prod(axis=1)
         cost = op_seconds(op, rows, self.machine)
         seen: list[Label] = [*op.result] if graph.reads[v] or v in graph.tied else []
         has_edges = False
         for u, term in zip(op.inputs, op.terms):
-            array, wanted = graph.array(u), rows[:, [at[x] for x in term]]
+            array, wanted = graph.array(u), rows[:, op.columns(term)]
             if self._is_everywhere(u):
                 continue
             if u in graph.ops or self._is_shared(u):
