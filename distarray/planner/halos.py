@@ -169,7 +169,7 @@ def chained(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rates) 
     stages = list(plan.stages)
     chain = 0
     for numbers in _runs(links):
-        for group in _groups(numbers, links, plan, graph, resolver.lies, planning, rates):
+        for group in _groups(numbers, links, plan, resolver.lies, planning):
             for number in group:
                 stages[number] = replace(stages[number], chain=chain)
             chain += 1
@@ -195,10 +195,8 @@ def _groups(
     numbers: Sequence[int],
     links: Sequence[HaloStage | None],
     plan: Plan,
-    graph: Graph,
     lies: Mapping[int, Sharding | None],
     planning: Planning,
-    rates: Rates,
 ) -> list[Sequence[int]]:
     """Return the chains of a run of stages: as long as makes the run fastest."""
     least: tuple[float, list[Sequence[int]]] = (float("inf"), [])
@@ -210,7 +208,7 @@ def _groups(
             return least[1]
         seconds = 0.0
         for group in groups:
-            found = _seconds(group, links, plan, graph, lies, planning, rates)
+            found = _seconds(group, links, plan, lies, planning)
             if found is None:
                 return least[1]
             seconds += found
@@ -225,12 +223,11 @@ def _seconds(
     numbers: Sequence[int],
     links: Sequence[HaloStage | None],
     plan: Plan,
-    graph: Graph,
     lies: Mapping[int, Sharding | None],
     planning: Planning,
-    rates: Rates,
 ) -> float | None:
     """Return what some stages take as one chain, on the member for which it is most; None if that is not possible."""
+    graph, rates = planning.graph, planning.costs.rates
     chain = [link for number in numbers if (link := links[number]) is not None]
     made = {i for link in chain for i in link.made}
     tiles: dict[int, dict[int, Box]] = {}

@@ -74,6 +74,12 @@ class Rates:
     generic_own: float = 1.0
     bandwidth_own: float = 0.25
 
+    @property
+    def byte_seconds(self) -> tuple[float, float]:
+        """Return the seconds per byte between processes of one node, and between nodes; zero where it is unknown."""
+        near = self.bandwidth if self.node_bandwidth is None else self.node_bandwidth
+        return 1 / near if near else 0.0, 1 / self.bandwidth if self.bandwidth else 0.0
+
     def flop_seconds(self, kind: KernelKind, flops: Any, itemsize: int = ITEMSIZE) -> Any:
         """Return the seconds of kernels of so many operations each.
 

@@ -17,8 +17,7 @@ from distarray.planner.eindecomp.axis_cuts import boundaries
 from distarray.planner.eindecomp.kernel_placement import KernelPlacement, Operation
 from distarray.planner.eindecomp.kernel_room import alive_first, last_readers
 from distarray.planner.eindecomp.kernel_traffic import Copies, OperationTraffic, aggregated, streamed
-from distarray.planner.eindecomp.machine import n_combines
-from distarray.planner.plan import FAN_IN
+from distarray.planner.plan import FAN_IN, combining_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,7 @@ class _Tally:
         if operation.n_blocks < operation.n_kernels:
             partial, then = self._aggregate(v, operation)
             held = np.maximum(held, then)
-            tasks += int(n_combines(np.bincount(operation.makes)).sum())
+            tasks += int(combining_tree(np.bincount(operation.makes))[1].sum())
         peak = held + self.owned + sum([c.nbytes for c in self.copies.values()], np.zeros(self.p))
         self.owned += self._blocks(v)
         self._drop(v)

@@ -29,8 +29,9 @@ from distarray.planner.eindecomp.axis_cuts import AxisCut, overlap_tables
 from distarray.planner.eindecomp.candidates import block_elements
 from distarray.planner.eindecomp.cells import Cells
 from distarray.planner.eindecomp.eingraph import EinOp, Input
-from distarray.planner.eindecomp.machine import Machine, n_combines
+from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.paper_costs import count_parts
+from distarray.planner.plan import combining_tree
 
 #: Of plans that are equally fast, the one that moves fewer arrays: seconds for each, less than anything takes.
 TIE = 1e-11
@@ -139,4 +140,4 @@ def op_seconds(op: EinOp, rows: Any, machine: Machine) -> Any:
     bytes_in = op.itemsize * prod(op.shape) * sent
     most = sent * -(-groups // machine.p)  # partial results that come to one worker
     seconds = seconds + machine.mean_byte_seconds * bytes_in / active + machine.message_seconds * most
-    return seconds + rates.task * (kernels + groups * n_combines(partials))
+    return seconds + rates.task * (kernels + groups * combining_tree(partials)[1])

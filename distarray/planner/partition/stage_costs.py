@@ -16,7 +16,7 @@ import numpy as np
 
 from distarray.planner.partition.box_traffic import Boxes, boxes_of, most_tiles, moved, stacked
 from distarray.planner.partition.facts import Facts
-from distarray.planner.plan import FAN_IN, Combine, Limits
+from distarray.planner.plan import FAN_IN, Combine, Limits, combining_tree
 from distarray.planner.rates import Rates, Seconds
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
@@ -100,7 +100,7 @@ class Costs:
             tile = np.prod(-(-extents[list(kept)] // parts[:, list(kept)]), axis=1, dtype=float)
             # Each result tile is made at one member, to which a tree brings the partial results of the others.
             each = -(-results // self.n_members)
-            most = np.minimum(partials - 1, (FAN_IN - 1) * n_levels(partials)) * each
+            most = np.minimum(partials - 1, (FAN_IN - 1) * combining_tree(partials)[0]) * each
             mean = (partials - 1) * tile * results / self.n_members
             seconds = seconds + self.sent_seconds(most * tile, mean, itemsize, most)
             # Those of one member are added up there first.
@@ -183,19 +183,6 @@ class Costs:
         messages = self.most_messages(facts, p, lying, boxes)
         itemsize = facts.readings[p].dtype.itemsize
         return self.transfer_seconds(self.elements_moved(facts, p, lying, boxes), itemsize, messages).total
-
-
-def n_levels(n_partials: Any) -> Any:
-    """Return the levels of the tree that combines so many partial results, `FAN_IN` in one step.
-
-    >>> n_levels(np.array([1, 2, 8, 9, 64, 65]))
-    array([0, 1, 1, 2, 2, 3])
-    """
-    left, found = np.array(n_partials), np.zeros_like(n_partials)
-    while (left > 1).any():
-        found += left > 1
-        left = -(-left // FAN_IN)
-    return found
 
 
 @lru_cache(maxsize=16384)

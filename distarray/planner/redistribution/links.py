@@ -131,9 +131,5 @@ def _checked(members: Sequence[int], n: int, name: str) -> tuple[int, ...]:
 
 
 def link_rates(rates: Rates) -> tuple[FloatArray, FloatArray]:
-    """Return the seconds per message and per byte, by the class of the link. A bandwidth of 0 is unknown, and not
-    counted.
-    """
-    near = rates.bandwidth if rates.node_bandwidth is None else rates.node_bandwidth
-    per_byte = [1 / b if b else 0.0 for b in (near, rates.bandwidth)]
-    return np.array([0.0, *[rates.latency] * 3]), np.array([0.0, 0.0, *per_byte])
+    """Return the seconds per message and per byte, by the class of the link."""
+    return np.array([0.0, *[rates.latency] * 3]), np.array([0.0, 0.0, *rates.byte_seconds])
