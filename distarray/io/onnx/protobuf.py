@@ -19,14 +19,12 @@ from distarray.arguments import shown
 from distarray.io.onnx.forms import Size
 from distarray.io.onnx.function_calls import nodes_of, subgraphs
 from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, NodeAnnotation
+from distarray.io.onnx.onnx_package import onnx
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec
 from distarray.io.onnx.violations import Fault, Violation, has_errors
 from distarray.io.onnx.wellformed import model_faults
-from distarray.lazy import import_extra
 from distarray.types import HostArray
-
-onnx = import_extra("onnx", "reading and writing ONNX models")
 
 #: Inputs that rules ask for by name where they are constant.
 CONSTANTS = frozenset(
