@@ -31,6 +31,7 @@ from distarray.planner.eindecomp.paper_costs import (
 from distarray.planner.eindecomp.problems import PaperProblem
 from distarray.planner.eindecomp.searches import exact, linearised, tree
 from distarray.planner.rates import Rates, current_rates
+from distarray.tables import format_table
 
 #: Columns of the table that people read.
 HEADER = (
@@ -364,17 +365,13 @@ def _full(graph: EinGraph, splits: Mapping[str, Splits], *, even: bool) -> dict[
 
 def _explained(plan: EinPlan) -> str:
     """Return each operation with what it costs in both objectives, totals, and what other plans would cost."""
-    rows: list[tuple[str, ...]] = [HEADER]
+    rows: list[tuple[str, ...]] = []
     for v, op in plan.graph.ops.items():
         split = " ".join(f"{x}={k}" for x, k in plan.splits[v].items() if k > 1) or "-"
         text = ",".join("".join(term) for term in op.terms) + "->" + "".join(op.result)
         rows.append((v, text, split, str(n_kernels(plan.splits[v])), *_numbers(plan, v)))
-    widths = [max(len(row[c]) for row in rows) for c in range(len(HEADER))]
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(w) if c < TEXTS else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join([_head(plan), *lines, _total(plan), _alternatives(plan)])
+    table = format_table(HEADER, rows, right=range(TEXTS, len(HEADER)))
+    return "\n".join([_head(plan), table, _total(plan), _alternatives(plan)])
 
 
 def _megabytes(nbytes: float) -> str:

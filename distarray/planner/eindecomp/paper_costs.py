@@ -72,7 +72,8 @@ def repart_cost(shape: Sequence[int], dp: Sequence[AxisCut], dc: Sequence[AxisCu
         return 0
     found = [overlap(extent, p, c) for extent, p, c in zip(shape, dp, dc)]
     sums = {field: prod([getattr(axis, field) for axis in found]) for field in _OVERLAPS}
-    return _repartitioned(prod(shape), prod(map(n_parts, dp)), prod(map(n_parts, dc)), repart, **sums)
+    moved: int = _repartitioned(prod(shape), prod(map(n_parts, dp)), prod(map(n_parts, dc)), repart, **sums)
+    return moved
 
 
 def repart_table(shape: Sequence[int], producers: Any, consumers: Any, repart: Repart = "paper") -> Any:
