@@ -120,15 +120,9 @@ def _hull(boxes: Sequence[Box]) -> Box:
 
 def needed_outside(plan: Plan, graph: Graph, numbers: Sequence[int]) -> set[int]:
     """Return the nodes that are kept, or read by stages other than those of these numbers."""
-    found = set(plan.outputs)
     inside = set(numbers)
-    for number, stage in enumerate(plan.stages):
-        if number in inside:
-            continue
-        found.update([access.node for access in stage.reads])
-        if stage.written >= 0:
-            found.add(graph.base(stage.written))
-    return found
+    read = [i for n, stage in enumerate(plan.stages) if n not in inside for i in graph.read_by(stage)]
+    return {*plan.outputs, *read}
 
 
 def tiles_of_members(sharding: Sharding, shape: tuple[int, ...]) -> dict[int, Box] | None:
