@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distarray.planner.graph import Graph
-from distarray.planner.partition.resolved import Planning, ResolvedStages
+from distarray.planner.partition.resolved import PartitionProblem, ResolvedStages
 from distarray.planner.plan import ALONE, Cut, Limits, Pinned, Plan, Stage, Whole
 from distarray.planner.rates import Rates
 from distarray.sharding.mesh import Mesh
@@ -89,7 +89,7 @@ def _placed(
 ) -> ResolvedStages:
     """Return stages in their places; each of the busy members runs its own steps, and messages cost exchanges."""
     own = replace(rates, task=rates.step / n_busy, latency=0.0)
-    return Planning(graph, mesh, limits, own, stages).place(stages)
+    return PartitionProblem(graph, mesh, limits, own, stages).place(stages)
 
 
 def n_exchanges(graph: Graph, placed: ResolvedStages) -> int:

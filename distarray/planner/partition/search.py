@@ -16,8 +16,8 @@ import numpy as np
 from distarray.planner.eindecomp.elimination import Name, Tables, add
 from distarray.planner.eindecomp.neighbourhoods import hopeful, solved
 from distarray.planner.partition.box_traffic import Boxes
-from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.stage_costs import Costs
+from distarray.planner.partition.facts import StageFacts
+from distarray.planner.partition.stage_costs import CostModel
 from distarray.planner.partition.states import Variable
 from distarray.sharding.sharding import Sharding
 
@@ -41,7 +41,7 @@ class _Tables:
         variables: Sequence[Variable],
         made: Mapping[int, Variable],
         outside: Mapping[int, Sharding | None],
-        costs: Costs,
+        costs: CostModel,
     ) -> None:
         self._made = made
         self._outside = outside
@@ -68,7 +68,7 @@ class _Tables:
                     self._read(name, v, facts, p, r.node, boxes)
         self._own[name] = own
 
-    def _read(self, name: str, v: Variable, facts: Facts, p: int, node: int, boxes: Boxes) -> None:
+    def _read(self, name: str, v: Variable, facts: StageFacts, p: int, node: int, boxes: Boxes) -> None:
         """Note what one operand costs, by state of its maker, if it has one, and of its reader."""
         u = self._made.get(node)
         if u is None:
@@ -115,7 +115,7 @@ def choose(
     variables: Sequence[Variable],
     made: Mapping[int, Variable],
     outside: Mapping[int, Sharding | None],
-    costs: Costs,
+    costs: CostModel,
 ) -> list[tuple[list[int], str]]:
     """Return one or two candidate plans: the number of the state of each variable, and how it was found (``exact`` or
     ``fallback``).
