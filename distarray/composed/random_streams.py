@@ -26,7 +26,7 @@ from distarray.types import DType, DTypeLike
 
 
 class Where(TypedDict, total=False):
-    """Where what is drawn lives: the keywords of creators, which all methods of a generator take.
+    """A Where says where what is drawn lives: the keywords of creators, which all methods of a generator take.
 
     Without a team and a device it lives where the first parameter that is an array does.
     """

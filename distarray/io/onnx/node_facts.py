@@ -23,7 +23,10 @@ def loops_of(rank: int, prefix: str = "d") -> list[str]:
 
 
 class OutputSpecNeeded(Refusal):
-    """Nothing follows for the output without communication; with an output spec it is a reshard."""
+    """An OutputSpecNeeded is raised where no form of the output follows without communication.
+
+    If the node has an output spec, that is no error: the output is resharded.
+    """
 
     def __init__(self, number: str, message: str, shapes: Sequence[Sequence[Size] | None]) -> None:
         super().__init__(number, "output-spec-needed", f"{message}; give the output a spec")

@@ -83,7 +83,7 @@ class GraphCount:
 
     @property
     def seconds(self) -> float:
-        """Decide one operation after the other."""
+        """Return the predicted seconds, one operation after the other."""
         return sum([c.seconds for c in self.ops.values()])
 
     @property
@@ -179,7 +179,7 @@ class _Tally:
         return self.copies[u].join(operation, operand)
 
     def _drop(self, v: str) -> None:
-        """Forget what an operation was the last to read: blocks that nobody holds, and all copies."""
+        """Take away the blocks and copies of the arrays that an operation was the last to read."""
         for name in self.dead[v]:
             self.owned -= self._blocks(name)
         for name in self.finished[v]:
@@ -211,7 +211,7 @@ class _Tally:
         return held
 
     def _aggregate(self, v: str, operation: Operation) -> tuple[OperationTraffic, Any]:
-        """Bring partial results together; bytes of results and partial results on each worker meanwhile."""
+        """Return what moves to bring partial results together, and what each worker has of them and of results then."""
         sizes, owners = self._block_bytes(v), self.placed.arrays[v].owners
         came, n_sent = aggregated(operation, owners, sizes, self.placed.machine)
         made = np.zeros((self.p, operation.n_blocks), bool)

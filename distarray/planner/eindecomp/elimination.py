@@ -16,7 +16,7 @@ import numpy as np
 MAX_ENTRIES = 60_000_000
 MOST_TABLES = 3
 
-#: Of a variable.
+#: What names a variable: anything that can be hashed.
 Name: TypeAlias = Hashable
 #: Costs of states by variable, and of pairs of states by pair of variables.
 Tables: TypeAlias = tuple[dict[Name, Any], dict[tuple[Name, Name], Any]]

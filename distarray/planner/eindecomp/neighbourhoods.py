@@ -124,7 +124,10 @@ def _solve(
     chosen: dict[Name, int],
     max_entries: int,
 ) -> bool:
-    """Solve a neighbourhood, or the first half of it if that is too wide; return whether it became cheaper."""
+    """Give the variables of a neighbourhood their best states while all others stay; return whether that is cheaper.
+
+    Of a neighbourhood that is too wide the first half is solved.
+    """
     unary, pairwise = tables
     while around:
         inside = set(around)

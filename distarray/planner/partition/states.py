@@ -167,7 +167,7 @@ class _Variables:
         self._outside = problem.outside
         self._splits = splits
         self._corners = corners
-        #: By node: the variable that makes it.
+        #: The variable that makes each node, by its number.
         self.made: dict[int, Variable] = {}
         self.variables: list[Variable] = []
 

@@ -350,7 +350,7 @@ class _ByCost:
             self._push(key, 0, 0, _Prefix(parts, space.src, pushed), facts, (parts, None, None))
 
     def step(self) -> Path | None:
-        """Take the first of the queue: a path, or a state, from which others are reached."""
+        """Return the first of the queue if it is a path; of a state put what it leads to into the queue."""
         _, _, g, n_moves, state, facts, trail, path = heappop(self.heap)
         if path is not None:
             found: Path = path
