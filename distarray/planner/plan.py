@@ -186,10 +186,7 @@ class Stage:
     kind
         See `StageKind`.
     nodes
-        Numbers of the nodes that it computes, in program order.
-    shape_of
-        Number of the node that gives the loops' extents, and how: ``shape`` of the node, ``operand`` 0's shape, or
-        the ``lens``'s; ``labels`` for stages that are no programs, which have loops of their own.
+        Numbers of the nodes that it computes, in program order. All of a program have the same loops.
     reads
         Operands.
     instructions
@@ -210,7 +207,6 @@ class Stage:
 
     kind: StageKind
     nodes: tuple[int, ...]
-    shape_of: tuple[Literal["shape", "operand", "lens", "labels"], int]
     reads: tuple[Access, ...]
     instructions: tuple[Instruction, ...] = ()
     scalars: tuple[tuple[int, int], ...] = ()

@@ -5,7 +5,7 @@ The defaults are those of workers on one ordinary network; the option ``calibrat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias
@@ -19,6 +19,8 @@ ITEMSIZE = 8
 
 #: What a kernel does: a product of matrices that BLAS computes, another join that is aggregated, or elements alone.
 KernelKind: TypeAlias = Literal["gemm", "join", "map"]
+#: Node and process of a member: anything that tells them apart.
+Location: TypeAlias = tuple[Hashable, Hashable]
 #: (operations of one kernel, operations per second), in ascending order: large blocks are computed faster.
 RateTable: TypeAlias = tuple[tuple[float, float], ...]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.eingraph import EinOp
-from distarray.planner.rates import Rates
+from distarray.planner.rates import Location, Rates
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Machine:
 
     p: int
     rates: Rates = field(default_factory=Rates)
-    places: tuple[tuple[Hashable, Hashable], ...] | None = None
+    places: tuple[Location, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.places is not None and len(self.places) != self.p:

@@ -14,11 +14,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from distarray.errors import ShardingError
-from distarray.planner.rates import Rates
+from distarray.planner.rates import Location, Rates
 from distarray.planner.redistribution.places import IntArray
-
-#: Node and process of a member: anything that tells them apart.
-Location: TypeAlias = tuple[Hashable, Hashable]
 
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 

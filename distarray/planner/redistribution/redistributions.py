@@ -13,9 +13,9 @@ import numpy as np
 
 from distarray.errors import MemoryBudgetError, ShardingError
 from distarray.planner.cache import LRUCache
-from distarray.planner.rates import Rates, current_rates
+from distarray.planner.rates import Location, Rates, current_rates
 from distarray.planner.redistribution.exchange import boxes
-from distarray.planner.redistribution.links import Location, MemberMap, placed
+from distarray.planner.redistribution.links import MemberMap, placed
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.problem import Problem
 from distarray.planner.redistribution.senders import Pieces, lacking, one_each, pieces, wanted
