@@ -224,7 +224,7 @@ def _passage(node: Expr, found: Passage) -> tuple[StageReport, int, int]:
     for t in lowered.transfers:
         received[t.destination] += t.nbytes
         messages[t.destination] += 1
-    busiest = [messages[m] * expected.latency + received[m] / expected.bandwidth for m in received]
+    busiest = [expected.transfer_seconds(messages[m], received[m]) for m in received]
     seconds = max(busiest, default=0.0) + len(lowered.tasks) * expected.task
     stage = _stage(0, lowered, found.graph, traffic, memory, seconds, is_cluster=True)
     growth = [memory.peak[m] - memory.resident.get(m, 0) for m in memory.peak]

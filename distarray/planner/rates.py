@@ -82,6 +82,10 @@ class Rates:
         near = self.bandwidth if self.node_bandwidth is None else self.node_bandwidth
         return 1 / near if near else 0.0, 1 / self.bandwidth if self.bandwidth else 0.0
 
+    def transfer_seconds(self, messages: Any, nbytes: Any) -> Any:
+        """Return the seconds in which so many messages and bytes come into a member from members on other nodes."""
+        return self.latency * messages + (nbytes / self.bandwidth if self.bandwidth else 0.0)
+
     def flop_seconds(self, kind: KernelKind, flops: Any, itemsize: int = ITEMSIZE) -> Any:
         """Return the seconds of kernels of so many operations each.
 
@@ -235,5 +239,5 @@ def hides_a_transfer(rates: Rates, messages: int, nbytes: int, n_core: int, n_el
     if not rates.bandwidth or not rates.compute:
         return False  # said to be unknown
     seconds_per_element = max(n_operations, 1) / rates.compute
-    hidden = min(rates.latency * messages + nbytes / rates.bandwidth, n_core * seconds_per_element)
+    hidden = min(float(rates.transfer_seconds(messages, nbytes)), n_core * seconds_per_element)
     return hidden > max(rates.task, WORTHWHILE * n_elements * seconds_per_element)

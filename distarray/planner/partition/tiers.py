@@ -113,7 +113,7 @@ def _most_seconds(plan: Plan, graph: Graph, n_members: int, rates: Rates) -> flo
     if not rates.bandwidth:
         return 0.0
     nbytes = sum([graph.nodes[access.node].nbytes for stage in plan.stages for access in stage.reads])
-    return len(plan.stages) * rates.latency + nbytes * n_members / rates.bandwidth
+    return float(rates.transfer_seconds(len(plan.stages), nbytes * n_members))
 
 
 def _possible_gain(problem: PartitionProblem, baseline: ResolvedStages) -> float:
