@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -174,10 +175,7 @@ class _NestedShape:
 
 def _constant(tensor: Any) -> list[Any] | None:
     """Return the elements of a small constant; None if it is large or its data are elsewhere."""
-    count = 1
-    for n in tensor.dims:
-        count *= n
-    if not 0 <= count <= MAX_CONSTANT or tensor.data_location == onnx.TensorProto.EXTERNAL:
+    if not 0 <= prod(tensor.dims) <= MAX_CONSTANT or tensor.data_location == onnx.TensorProto.EXTERNAL:
         return None
     try:
         values: list[Any] = onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from math import lcm
+from math import lcm, prod
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -172,10 +172,7 @@ class Redistribution:
     @property
     def memory(self) -> int:
         """Return the bytes that a member needs for source and target, buffers and pieces."""
-        n = 1
-        for _, w in self.waves:
-            n *= w
-        return _needed(self, n)
+        return _needed(self, prod([w for _, w in self.waves]))
 
     @property
     def target(self) -> IntArray:
