@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from distarray.diagnostics.table import format_nbytes, format_seconds, format_table
 from distarray.errors import OnnxShardingError
+from distarray.tables import format_nbytes, format_seconds, format_table
 
 #: Distributions whose versions matter when something goes wrong: what computes, what schedules, what is optional.
 PACKAGES = (

@@ -15,7 +15,7 @@ from .systems import DISTRIBUTED
 from .workloads import Workload, place
 
 if TYPE_CHECKING:
-    from distarray.planner.partition.facts import Facts
+    from distarray.planner.partition.facts import StageFacts
     from distarray.planner.plan import Cut, Plan
     from distarray.sharding.mesh import Mesh
 
@@ -66,7 +66,7 @@ TOLD: Mapping[str, tuple[tuple[Style, ...], Style]] = {
 }
 
 
-def cut_of(style: Style, facts: Facts, mesh: Mesh) -> Cut:
+def cut_of(style: Style, facts: StageFacts, mesh: Mesh) -> Cut:
     """The cut of a stage in a style."""
     from distarray.planner.plan import Cut, Parts, Whole
     from distarray.sharding.prime import prime_mesh
@@ -88,7 +88,7 @@ def cut_of(style: Style, facts: Facts, mesh: Mesh) -> Cut:
     return Cut(parts, waves=((at[style.roles[0]], style.waves),) if style.waves > 1 else ())
 
 
-def told_plan(plan: Plan, all_facts: Sequence[Facts], mesh: Mesh, name: str) -> Plan:
+def told_plan(plan: Plan, all_facts: Sequence[StageFacts], mesh: Mesh, name: str) -> Plan:
     """A plan with the same stages, cut as the name says; stages whose cut is not free stay."""
     styles, last = TOLD[name]
     stages = list(plan.stages)
@@ -105,7 +105,7 @@ def tell(results: Sequence[Any], name: str) -> None:
     """Let pending results be computed by a told plan; ``searched`` is the best one that the planner's search finds."""
     from distarray import config
     from distarray.planner.cache import PLANS
-    from distarray.planner.partition.resolved import Planning
+    from distarray.planner.partition.resolved import PartitionProblem
     from distarray.runtime.known_rates import rates_for
     from distarray.runtime.planning import limits_of, plan_of
 
@@ -113,7 +113,7 @@ def tell(results: Sequence[Any], name: str) -> None:
     if name == SEARCHED:
         return
     mesh = env.mesh
-    planning = Planning(graph, mesh, limits_of(env), rates_for(env), plan.stages)
+    planning = PartitionProblem(graph, mesh, limits_of(env), rates_for(env), plan.stages)
     PLANS.put(graph.key, told_plan(plan, planning.facts, mesh, name), config.get("plan-cache-size"))
 
 

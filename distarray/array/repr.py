@@ -61,7 +61,7 @@ def html(x: Handle) -> str:
     """Return a table of facts and, where the cut is known, a drawing of it."""
     # pictures and tables are loaded when one is asked for
     from distarray.diagnostics.draw import sharding_svg
-    from distarray.diagnostics.table import format_nbytes, html_table
+    from distarray.tables import format_nbytes, html_table
 
     if x._base.expr is None:
         return f"<pre>{escape(describe(x))}</pre>"

@@ -46,7 +46,7 @@ def cov(
     """
     if ddof is not None and number(ddof, "ddof", real=True) != int(ddof):
         raise ValueError(f"ddof={ddof} must be an integer")
-    x = _variables("m", m, y, rowvar, dtype)
+    x = _variables(m, y, rowvar, dtype)
     if not x.shape[0]:
         return empty((0, 0), team=x.team, device=x.device)
     less = operator.index(int(not bias) if ddof is None else int(ddof))
@@ -64,11 +64,11 @@ def cov(
     return (product / divisor).squeeze()  # type: ignore[no-any-return]  # boxed as x is
 
 
-def _variables(name: str, m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray:
+def _variables(m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray:
     """Return the variables as rows of a matrix."""
     x = as_it_is(m)
     other = None if y is None else beside(x, y)
-    for given, array in ((name, x), ("y", other)):
+    for given, array in (("m", x), ("y", other)):
         if array is not None and array.ndim > 2:
             raise ValueError(f"{given} has more than 2 dimensions")
     wanted: DType = (
@@ -84,7 +84,7 @@ def _variables(name: str, m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray
     more = more.reshape((1, -1)) if more.ndim < 2 else more
     more = more if rowvar or more.shape[0] == 1 else more.T
     if more.shape[1] != rows.shape[1]:
-        raise ValueError(f"y has {more.shape[1]} observations, but {name} has {rows.shape[1]}")
+        raise ValueError(f"y has {more.shape[1]} observations, but m has {rows.shape[1]}")
     return joining.concat([rows, more], axis=0)  # type: ignore[no-any-return]  # boxed as x is
 
 

@@ -9,6 +9,7 @@ layout of their argument. Nothing is computed, and nothing is stored until it is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,19 @@ from distarray.expr.expr import Environment, Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import creation, elementwise
 from distarray.sharding.layout import LayoutLike
-from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DTypeLike, ShapeLike
 
 
 def _made(
-    make: Callable[[Environment, Sharding | None], Expr],
+    make: Callable[[Environment], Expr],
     team: TeamLike,
     device: str | None,
     sharding: ShardingLike,
     layout: LayoutLike | None,
 ) -> DistArray:
     env = environment(team, device)
-    node = make(env, None)
+    node = make(env)
     if sharding is not None or layout is not None:
         node = node.with_pin(parse_pin(sharding, layout, node.shape, node.dtype, env))
     return DistArray._on(node)
@@ -52,7 +52,7 @@ def empty(
 ) -> DistArray:
     """Return an array of `shape` with arbitrary elements, double by default."""
     wanted = np.float64 if dtype is None else dtype
-    return _made(lambda env, pin: creation.empty(shape, wanted, env, pin), team, device, sharding, layout)
+    return _made(lambda env: creation.empty(shape, wanted, env), team, device, sharding, layout)
 
 
 def zeros(
@@ -65,7 +65,7 @@ def zeros(
     layout: LayoutLike | None = None,
 ) -> DistArray:
     """Return an array of `shape` filled with zeros, double by default."""
-    return _made(lambda env, pin: creation.zeros(shape, dtype, env, pin), team, device, sharding, layout)
+    return _made(lambda env: creation.zeros(shape, dtype, env), team, device, sharding, layout)
 
 
 def ones(
@@ -78,7 +78,7 @@ def ones(
     layout: LayoutLike | None = None,
 ) -> DistArray:
     """Return an array of `shape` filled with ones, double by default."""
-    return _made(lambda env, pin: creation.ones(shape, dtype, env, pin), team, device, sharding, layout)
+    return _made(lambda env: creation.ones(shape, dtype, env), team, device, sharding, layout)
 
 
 @side_by_side
@@ -104,7 +104,7 @@ def full(
         return made
     value = fill_value.item() if isinstance(fill_value, DistArray) else fill_value
     wanted = fill_value.dtype if dtype is None and isinstance(fill_value, DistArray) else dtype
-    return _made(lambda env, pin: creation.full(shape, value, wanted, env, pin), team, device, sharding, layout)
+    return _made(lambda env: creation.full(shape, value, wanted, env), team, device, sharding, layout)
 
 
 def arange(
@@ -120,7 +120,7 @@ def arange(
     layout: LayoutLike | None = None,
 ) -> DistArray:
     """Return evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if there is no `stop`."""
-    return _made(lambda env, pin: creation.arange(start, stop, step, dtype, env, pin), team, device, sharding, layout)
+    return _made(lambda env: creation.arange(start, stop, step, dtype, env), team, device, sharding, layout)
 
 
 def eye(
@@ -136,7 +136,7 @@ def eye(
     layout: LayoutLike | None = None,
 ) -> DistArray:
     """Return a matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
-    return _made(lambda env, pin: creation.eye(n_rows, n_cols, k, dtype, env, pin), team, device, sharding, layout)
+    return _made(lambda env: creation.eye(n_rows, n_cols, k, dtype, env), team, device, sharding, layout)
 
 
 def identity(n: int, dtype: DTypeLike = None, **where: Any) -> DistArray:
@@ -156,7 +156,7 @@ def tri(
     layout: LayoutLike | None = None,
 ) -> DistArray:
     """Return a matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
-    return _made(lambda env, pin: creation.tri(n_rows, n_cols, k, dtype, env, pin), team, device, sharding, layout)
+    return _made(lambda env: creation.tri(n_rows, n_cols, k, dtype, env), team, device, sharding, layout)
 
 
 def indices(
@@ -266,21 +266,29 @@ def fromfunction(
 
 
 def _like(
-    function: Callable[..., Any], x: Any, args: tuple[Any, ...], dtype: DTypeLike, shape: Any, where: dict[str, Any]
+    alike: Callable[..., DistArray],
+    make: Callable[..., DistArray],
+    x: Any,
+    dtype: DTypeLike,
+    shape: Any,
+    device: str | None,
+    team: TeamLike,
+    sharding: ShardingLike,
+    layout: LayoutLike | None,
 ) -> DistArray:
+    """Return what `alike` makes of `x`, or `make` of its shape where it is to lie otherwise: whatever is not said is
+    that of `x`.
+    """
     x = as_distarray(x)
-    named = is_named(where["team"])
-    if not named and all(where[name] is None for name in ("device", "sharding", "layout")):
-        made: DistArray = function(x, *args, dtype=dtype, shape=shape)
-        return made
-    # Said otherwise: whatever is not said is that of `x`.
-    team = where["team"] if named else x.team
-    device = x.device if where["device"] is None else where["device"]
-    maker = {"empty_like": empty, "full_like": full, "ones_like": ones, "zeros_like": zeros}[function.__name__]
-    size = x.shape if shape is None else shape
-    wanted = x.dtype if dtype is None else dtype
-    return maker(  # type: ignore[no-any-return, operator]  # four signatures of one shape
-        size, *args, dtype=wanted, team=team, device=device, sharding=where["sharding"], layout=where["layout"]
+    if not is_named(team) and device is None and sharding is None and layout is None:
+        return alike(x, dtype=dtype, shape=shape)
+    return make(
+        x.shape if shape is None else shape,
+        dtype=x.dtype if dtype is None else dtype,
+        device=x.device if device is None else device,
+        team=team if is_named(team) else x.team,
+        sharding=sharding,
+        layout=layout,
     )
 
 
@@ -296,8 +304,7 @@ def empty_like(
     layout: LayoutLike | None = None,
 ) -> DistArray:
     """Return an array with arbitrary elements, like `x` in all that is not said."""
-    where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
-    return _like(creation.empty_like, x, (), dtype, shape, where)
+    return _like(creation.empty_like, empty, x, dtype, shape, device, team, sharding, layout)
 
 
 def zeros_like(
@@ -312,8 +319,7 @@ def zeros_like(
     layout: LayoutLike | None = None,
 ) -> DistArray:
     """Return an array filled with zeros, like `x` in all that is not said."""
-    where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
-    return _like(creation.zeros_like, x, (), dtype, shape, where)
+    return _like(creation.zeros_like, zeros, x, dtype, shape, device, team, sharding, layout)
 
 
 def ones_like(
@@ -328,8 +334,7 @@ def ones_like(
     layout: LayoutLike | None = None,
 ) -> DistArray:
     """Return an array filled with ones, like `x` in all that is not said."""
-    where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
-    return _like(creation.ones_like, x, (), dtype, shape, where)
+    return _like(creation.ones_like, ones, x, dtype, shape, device, team, sharding, layout)
 
 
 @side_by_side
@@ -353,5 +358,5 @@ def full_like(
         made[...] = fill_value
         return made
     value = fill_value.item() if isinstance(fill_value, DistArray) else fill_value
-    where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
-    return _like(creation.full_like, x, (value,), dtype, shape, where)
+    alike, make = (partial(function, fill_value=value) for function in (creation.full_like, full))
+    return _like(alike, make, x, dtype, shape, device, team, sharding, layout)

@@ -23,9 +23,9 @@ from distarray.composed import ufuncs
 from distarray.composed.conversion import asarray
 from distarray.composed.numpy_alternatives import way_out
 from distarray.composed.numpy_arguments import Refused, call, own
-from distarray.diagnostics.table import format_nbytes
 from distarray.errors import NotSupportedError, warn_user
 from distarray.expr.bind import check_mask
+from distarray.tables import format_nbytes
 
 Function = Callable[..., Any]  # of any signature
 

@@ -202,7 +202,7 @@ def _workers(p: int | None) -> dict[str, Any]:
 _ATOMS = frozenset({str, int, float, bool, tuple, frozenset, type(None)})
 
 
-#: By dataclass: what gives the values of all its fields.
+#: What gives the values of all fields of a dataclass, by the class.
 _getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
 
 

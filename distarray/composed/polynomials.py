@@ -28,11 +28,11 @@ def _zeros(x: DistArray, n: int, dtype: Any = None) -> DistArray:
     return zeros((n,), x.dtype if dtype is None else dtype, team=x.team, device=x.device)
 
 
-def _coefficients(p: Any, name: str, beside_: Any = None) -> DistArray:
+def _coefficients(p: Any, beside_: Any = None) -> DistArray:
     """Return `p` where `beside_` lives: a vector, and no number."""
     x: DistArray = beside(beside_, p) if isinstance(beside_, DistArray) else as_distarray(p)
     if not x.ndim:
-        raise TypeError(f"{name}={shown(p)} must be a vector of coefficients")
+        raise TypeError(f"p={shown(p)} must be a vector of coefficients")
     return x
 
 
@@ -112,7 +112,7 @@ def polyder(p: Any, m: int = 1) -> DistArray:
     m = _order(m)
     if m < 0:
         raise ValueError(f"Order of derivative must be positive (see polyint), not m={m}")
-    derived = _coefficients(p, "p")
+    derived = _coefficients(p)
     for _ in range(min(m, derived.size)):  # nothing is left of it then
         derived = derived[:-1] * np.arange(derived.shape[0] - 1, 0, -1)
     return derived
@@ -129,7 +129,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> DistArray:
     m = _order(m)
     if m < 0:
         raise ValueError(f"Order of integral must be positive (see polyder), not m={m}")
-    whole = _coefficients(p, "p")
+    whole = _coefficients(p)
     constants: DistArray = _zeros(whole, m, np.float64) if k is None else atleast_1d(beside(whole, k))
     if constants.shape[0] == 1 and m > 1:
         constants = repetition.tile(constants, m)
@@ -147,7 +147,7 @@ def polyval(p: Any, x: Any) -> DistArray:
     pass.
     """
     x = beside(p, x) if isinstance(p, DistArray) else as_distarray(x)
-    coefficients = _coefficients(p, "p", x)
+    coefficients = _coefficients(p, x)
     y: DistArray = zeros_like(x)
     for i in range(coefficients.shape[0]):
         y = y * x + coefficients[i]

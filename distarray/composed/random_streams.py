@@ -26,7 +26,7 @@ from distarray.types import DType, DTypeLike
 
 
 class Where(TypedDict, total=False):
-    """Where what is drawn lives: the keywords of creators, which all methods of a generator take.
+    """A Where says where what is drawn lives: the keywords of creators, which all methods of a generator take.
 
     Without a team and a device it lives where the first parameter that is an array does.
     """
@@ -50,7 +50,7 @@ class RandomStreams:
     """
 
     def __init__(self, seed: Any = None) -> None:
-        self._entropy = secrets.randbits(128) if seed is None else _digest(_seed_text(seed), 16)
+        self._entropy = secrets.randbits(128) if seed is None else _digest(_seed_text(seed))
         self._n_calls = 0
 
     def __repr__(self) -> str:
@@ -71,7 +71,7 @@ class RandomStreams:
         with _counting:
             number = self._n_calls
             self._n_calls += 1
-        return _digest(f"{self._entropy}:{number}", 16)
+        return _digest(f"{self._entropy}:{number}")
 
     # ------------------------------------------------------------------------------------------- drawing
 
@@ -166,8 +166,8 @@ class SplitMix64:
         self._streams._n_calls = int(value["state"]["calls"])
 
 
-def _digest(text: str, n_bytes: int) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=n_bytes).digest(), "little")
+def _digest(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
 def _seed_text(seed: Any) -> str:

@@ -52,7 +52,7 @@ def linspace(
     if not np.ndim(start) and not np.ndim(stop) and not _is_ours(start, stop):
         normalize_axis(axis, 1)
         env = environment(team, device)
-        node = creation.linspace(start, stop, num, dtype, endpoint, env, None)
+        node = creation.linspace(start, stop, num, dtype, endpoint, env)
         pin = parse_pin(sharding, layout, node.shape, node.dtype, env)
         made = DistArray._on(node.with_pin(pin))
         n_steps = num - 1 if endpoint else num

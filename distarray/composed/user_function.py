@@ -20,6 +20,7 @@ from distarray.expr.bind import Operands, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.tiles import Windows
+from distarray.kernels.user_functions import cast_block
 from distarray.types import DType, DTypeLike
 
 #: params: (rule, dtypes of the results where they are promised); late: (function,)
@@ -186,21 +187,4 @@ def checked(xp: Any, result: Any, shape: tuple[int, ...], dtype: DType) -> Any:
             f"the function gave a block of shape {tuple(block.shape)} for a tile of shape {shape}; say chunks=, "
             "drop_axis= or new_axis= where it changes shapes"
         )
-    return cast_block(xp, block, dtype)
-
-
-def cast_block(xp: Any, block: Any, dtype: DType) -> Any:
-    """Return a block in the promised dtype.
-
-    Raises
-    ------
-    TypeError
-        If that would be another kind of number.
-    """
-    if not isinstance(block.dtype, np.dtype):  # array_api_strict names its own
-        return block
-    if block.dtype == dtype:
-        return block
-    if not np.can_cast(block.dtype, dtype, "same_kind"):
-        raise TypeError(f"the function gave {block.dtype} where dtype={dtype} was promised")
-    return block.astype(dtype)
+    return cast_block(block, dtype)

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple, TextIO
 
-from distarray.diagnostics.table import format_nbytes, format_seconds, format_table, html_table
 from distarray.runtime.clients import active_client
 from distarray.runtime.inspection import OPTIONAL, gathered
+from distarray.tables import format_nbytes, format_seconds, format_table, html_table
 
 Verdict = Literal["ok", "note", "warning", "error"]
 Facts = Mapping[str, Any]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from colorsys import hls_to_rgb
 from html import escape
 from itertools import islice, product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -135,10 +136,7 @@ def visualize_sharding(shape: Sequence[int], sharding: Sharding) -> str:
             index = (_range(bounds[a], where[a]) if a in where else ":" for a in range(len(shape)))
             title = [f"[{', '.join(index)}]"]
         grids.append("\n".join([*title, *_grid(sharding, bounds, drawn, where)]))
-    left_out = 1
-    for axis in others:
-        left_out *= sharding.parts[axis]
-    left_out -= len(grids)
+    left_out = prod([sharding.parts[axis] for axis in others]) - len(grids)
     if left_out:
         grids.append(f"... and {left_out} more")
     return "\n".join([f"{format_type(shape, None, sharding)} on {sharding.mesh!r}", *grids])

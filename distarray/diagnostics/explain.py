@@ -20,7 +20,6 @@ from distarray import config
 from distarray.diagnostics.explanation import Explanation, Measured, Result, StageReport, joined
 from distarray.diagnostics.predict import Rehearsal, StageTraffic, rehearse, traffic_of
 from distarray.diagnostics.resident import watch_peak
-from distarray.diagnostics.table import format_nbytes
 from distarray.errors import EnvironmentMismatchError
 from distarray.expr.crossing import graph, levels
 from distarray.expr.expr import Environment, Expr, Stored, cell_of
@@ -41,6 +40,7 @@ from distarray.runtime.passes import passes_of
 from distarray.runtime.task_times import busy_seconds, measuring
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
+from distarray.tables import format_nbytes
 
 __all__ = ["Explanation", "Measured", "Result", "StageReport", "explain"]
 
@@ -224,7 +224,7 @@ def _passage(node: Expr, found: Passage) -> tuple[StageReport, int, int]:
     for t in lowered.transfers:
         received[t.destination] += t.nbytes
         messages[t.destination] += 1
-    busiest = [messages[m] * expected.latency + received[m] / expected.bandwidth for m in received]
+    busiest = [expected.transfer_seconds(messages[m], received[m]) for m in received]
     seconds = max(busiest, default=0.0) + len(lowered.tasks) * expected.task
     stage = _stage(0, lowered, found.graph, traffic, memory, seconds, is_cluster=True)
     growth = [memory.peak[m] - memory.resident.get(m, 0) for m in memory.peak]

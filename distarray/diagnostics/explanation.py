@@ -14,10 +14,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from distarray.diagnostics.draw import sharding_svg
-from distarray.diagnostics.table import format_nbytes, format_seconds, format_table, html_table
 from distarray.lower.footprint import StepReport
 from distarray.runtime.passes import Pass
 from distarray.sharding.sharding import Sharding
+from distarray.tables import format_nbytes, format_seconds, format_table, html_table
 
 #: Different operations that a line names; more are counted.
 MAX_NAMES = 4

@@ -22,7 +22,7 @@ from distarray.lower.liveness import Liveness
 from distarray.lower.records import Draft
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
-from distarray.planner.partition.resolved import Planning, ResolvedStages
+from distarray.planner.partition.resolved import PartitionProblem, ResolvedStages
 from distarray.planner.partition.translation import stage_bound
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.shardings import combined_sharding, result_sharding
@@ -130,7 +130,7 @@ def rehearse(
         host_bytes += sum(a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray))
     programs = programs_of(instance, others)
     # As the planner counts what it compares: by the types that arrays have, or will have before it runs.
-    problem = Planning(graph, env.mesh, planning.limits_of(env), rates_for(env), plan.stages)
+    problem = PartitionProblem(graph, env.mesh, planning.limits_of(env), rates_for(env), plan.stages)
     return Rehearsal(
         plan,
         graph,

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Any, Protocol, TextIO
 
 from distarray.arguments import choice
-from distarray.diagnostics.table import format_nbytes, format_seconds
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.progress import Board, Look, put_up, take_down
+from distarray.tables import format_nbytes, format_seconds
 
 #: Seconds between looks; that work takes before it is shown, and a plan.
 LOOK_SECONDS, SHOWN_SECONDS, PLANNING_SECONDS = 0.25, 0.5, 1.0

@@ -43,3 +43,8 @@ class Instruction:
     inputs: tuple[Operand, ...]
     dtype: DType
     params: tuple[Hashable, ...] = ()
+
+    @property
+    def registers(self) -> tuple[int, ...]:
+        """Return the inputs that are registers."""
+        return tuple([i for i in self.inputs if not isinstance(i, RuntimeScalar)])

@@ -6,35 +6,13 @@ own elementwise functions, so that a join has one definition; kernels run its st
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from distarray.expr.instructions import Instruction
 from distarray.types import DType
 
 #: The join of a product of two operands whose loops are those of matrix products: a kernel has BLAS for it.
 PRODUCT = "multiply"
-
-
-class JoinStep(NamedTuple):
-    """A JoinStep is one elementwise function of registers.
-
-    Parameters
-    ----------
-    function
-        Name of the operation.
-    inputs
-        Registers: the operands first, then the results of the steps before.
-    dtype
-        Of the result.
-    params
-        Static parameters of the function.
-    """
-
-    function: str
-    inputs: tuple[int, ...]
-    dtype: DType
-    params: tuple[Hashable, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,7 +26,7 @@ class Join:
     dtype
         Of the elements that it makes.
     steps
-        The last one makes them.
+        A program of the operands, without scalars; the last instruction makes them.
     is_users
         Whether a function of the user's makes them instead, elementwise from arrays of one shape: the last parameter
         of the kernel.
@@ -56,7 +34,7 @@ class Join:
 
     name: str
     dtype: DType
-    steps: tuple[JoinStep, ...] = ()
+    steps: tuple[Instruction, ...] = ()
     is_users: bool = False
 
     def __str__(self) -> str:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from distarray.expr.instructions import Instruction
 from distarray.expr.joins import PRODUCT, Join
 from distarray.expr.params import Labels
 from distarray.kernels import tables
@@ -291,14 +290,14 @@ class _StepsJoin:
     """A _StepsJoin is a join of elementwise steps, each a call of numpy's function that fills scratch."""
 
     def __init__(self, join: Join, n: int, size: int) -> None:
-        last_use = {i: k for k, step in enumerate(join.steps) for i in step.inputs}
+        last_use = {i: k for k, step in enumerate(join.steps) for i in step.registers}
         slots: list[DType] = []
         free: list[int] = []
         at: dict[int, int] = {}
         self.calls: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
         for k, step in enumerate(join.steps):
             call = plain_call(step.function, step.params, step.dtype)
-            ending = [at[i] for i in set(step.inputs) if i in at and last_use[i] == k]
+            ending = [at[i] for i in set(step.registers) if i in at and last_use[i] == k]
             if isinstance(call, np.ufunc):  # which may write over what it reads
                 free += ending
                 ending = []
@@ -309,7 +308,7 @@ class _StepsJoin:
                 free.remove(slot)
             free += ending
             at[n + k] = slot
-            self.calls.append((call, step.inputs))
+            self.calls.append((call, step.registers))
         self.slots = [np.empty(size, dtype) for dtype in slots]
         self.at = list(at.values())
         self.shape: tuple[int, ...] = ()
@@ -406,9 +405,8 @@ def _on_device(
 
 def _program(n: int, join: Join, agg: str, reduced: tuple[int, ...], dtype: DType) -> Program:
     """Return the steps of a join, and the reduction of what they make; of a user's join the reduction alone."""
-    steps = tuple([Instruction(s.function, s.inputs, s.dtype, s.params) for s in join.steps])
-    n = n if steps else 1
-    last = n + len(steps) - 1
+    n = n if join.steps else 1
+    last = n + len(join.steps) - 1
     if not reduced:
-        return Program(n, steps, (last,))
-    return Program(n, steps, (), (Reduction(last, agg, reduced, dtype),))
+        return Program(n, join.steps, (last,))
+    return Program(n, join.steps, (), (Reduction(last, agg, reduced, dtype),))

@@ -15,6 +15,7 @@ from distarray.kernels.inside import inside_task
 from distarray.kernels.loans import foreign, lend
 from distarray.kernels.namespaces import Block
 from distarray.sharding.rule import ShardingRule
+from distarray.types import DType
 
 Params = tuple[Any, ...]
 
@@ -56,7 +57,7 @@ def _function(xp: Any, *blocks: Block, params: Params) -> Any:
                 f"the function gave a block of shape {tuple(block.shape)} for a tile of shape {shape}; say what axes "
                 "it drops and adds, and how long those are"
             )
-        made.append(_cast(block, dtypes[k]) if dtypes else block)
+        made.append(cast_block(block, dtypes[k]) if dtypes else block)
     return made[0] if len(made) == 1 else tuple(made)
 
 
@@ -66,7 +67,14 @@ def _promised(rule: ShardingRule, shapes: Sequence[tuple[int, ...]]) -> list[tup
     return [tuple([1 if loop == "1" else extents[loop] for loop in term]) for term in rule.resolve(shapes).results]
 
 
-def _cast(block: Block, dtype: str) -> Block:
+def cast_block(block: Block, dtype: DType | str) -> Block:
+    """Return a block in the dtype that was promised of it.
+
+    Raises
+    ------
+    TypeError
+        If that would be another kind of number.
+    """
     if not isinstance(block.dtype, np.dtype) or block.dtype == np.dtype(dtype):  # array_api_strict names its own
         return block
     if not np.can_cast(block.dtype, dtype, "same_kind"):

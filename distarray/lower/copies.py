@@ -33,9 +33,7 @@ def wanted(plan: Plan, graph: Graph) -> set[int]:
     found = {i for i, node in enumerate(graph.nodes) if node.memo is None and node.pin and node.pin.is_copied}
     for stage in reversed(plan.stages) if found else ():
         if not found.isdisjoint(stage.nodes):
-            found.update([access.node for access in stage.reads])
-            if stage.written >= 0:
-                found.add(graph.base(stage.written))
+            found.update(graph.read_by(stage))
     return found
 
 

@@ -79,31 +79,29 @@ def constant(shape: Shape, value: Any, dtype: DType, env: Environment, pin: Shar
     return bind_create(FULL, shape, dtype, env, (), fill_value_of(value, dtype), pin)
 
 
-def empty(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
+def empty(shape: Any, dtype: DTypeLike | None, env: Environment) -> Expr:
     """Return an array of `shape` with arbitrary elements."""
-    return bind_create(EMPTY, parse_shape(shape), as_dtype(dtype), env, pin=pin)
+    return bind_create(EMPTY, parse_shape(shape), as_dtype(dtype), env)
 
 
-def full(shape: Any, fill_value: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
+def full(shape: Any, fill_value: Any, dtype: DTypeLike | None, env: Environment) -> Expr:
     """Return an array of `shape` with one value; without a dtype the value's own."""
     made = host_array(fill_value, "fill_value").dtype if dtype is None else dtype
     wanted = as_dtype(made)
-    return constant(parse_shape(shape), fill_value, wanted, env, pin)
+    return constant(parse_shape(shape), fill_value, wanted, env)
 
 
-def zeros(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
+def zeros(shape: Any, dtype: DTypeLike | None, env: Environment) -> Expr:
     """Return an array of `shape` filled with zeros, double by default."""
-    return full(shape, 0, np.float64 if dtype is None else dtype, env, pin)
+    return full(shape, 0, np.float64 if dtype is None else dtype, env)
 
 
-def ones(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
+def ones(shape: Any, dtype: DTypeLike | None, env: Environment) -> Expr:
     """Return an array of `shape` filled with ones, double by default."""
-    return full(shape, 1, np.float64 if dtype is None else dtype, env, pin)
+    return full(shape, 1, np.float64 if dtype is None else dtype, env)
 
 
-def arange(
-    start: Any, stop: Any, step: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None
-) -> Expr:
+def arange(start: Any, stop: Any, step: Any, dtype: DTypeLike | None, env: Environment) -> Expr:
     """Return evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if `stop` is None.
 
     After a date, a number or a time span as `stop` counts from `start`.
@@ -145,7 +143,7 @@ def arange(
         raise TypeError("arange() is only supported for booleans when the result has at most length 2.")
     second = start + step if length > 1 else start
     values = ArangeValues(fill_value_of(start, wanted), fill_value_of(second, wanted))
-    return bind_create(ARANGE, (length,), wanted, env, (), values, pin)
+    return bind_create(ARANGE, (length,), wanted, env, (), values)
 
 
 def _date(value: Any, dtype: DType) -> Any:
@@ -164,15 +162,7 @@ def _dates_of(values: Iterable[Any]) -> DType | None:
     return as_dtype(np.result_type(*found)) if found else None
 
 
-def linspace(
-    start: Any,
-    stop: Any,
-    num: int,
-    dtype: DTypeLike | None,
-    endpoint: bool,
-    env: Environment,
-    pin: Sharding | None = None,
-) -> Expr:
+def linspace(start: Any, stop: Any, num: int, dtype: DTypeLike | None, endpoint: bool, env: Environment) -> Expr:
     """Return `num` evenly spaced values from `start` to `stop`, which is the last one if `endpoint`.
 
     `start` and `stop` are scalars.
@@ -201,30 +191,21 @@ def linspace(
         bool(endpoint) and num > 1,
         floating.str,
     )
-    return bind_create(LINSPACE, (num,), wanted, env, (), values, pin)
+    return bind_create(LINSPACE, (num,), wanted, env, (), values)
 
 
-def eye(
-    n_rows: int,
-    n_cols: int | None,
-    k: int,
-    dtype: DTypeLike | None,
-    env: Environment,
-    pin: Sharding | None = None,
-) -> Expr:
+def eye(n_rows: int, n_cols: int | None, k: int, dtype: DTypeLike | None, env: Environment) -> Expr:
     """Return a matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
     n = count(n_rows, "n_rows")
     shape = parse_shape((n, n if n_cols is None else count(n_cols, "n_cols")))
-    return bind_create(EYE, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), integer(k, "k"), pin)
+    return bind_create(EYE, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), integer(k, "k"))
 
 
-def tri(
-    n_rows: int, n_cols: int | None, k: int, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None
-) -> Expr:
+def tri(n_rows: int, n_cols: int | None, k: int, dtype: DTypeLike | None, env: Environment) -> Expr:
     """Return a matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
     n = _extent(n_rows, "n_rows")
     shape = parse_shape((n, n if n_cols is None else _extent(n_cols, "n_cols")))
-    return bind_create(TRI, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), diagonal(k), pin)
+    return bind_create(TRI, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), diagonal(k))
 
 
 def _extent(value: Any, name: str) -> int:

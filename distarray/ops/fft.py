@@ -169,7 +169,7 @@ def irfft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm:
 
 @ready_made(1)
 def fftshift(x: Array, /, axes: AxesLike = None) -> Array:
-    """Move frequency zero to the middle."""
+    """Return `x` with the element of frequency zero in the middle of each axis."""
     return _shifted("fftshift", x, axes, 1)
 
 

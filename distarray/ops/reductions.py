@@ -56,7 +56,7 @@ ARGMIN = declare("argmin", "reduce", monoid="argmin")
 COUNT_NONZERO = declare("count_nonzero", "reduce", monoid="count")
 #: numpy reduces a number by these along the axis that it would have.
 _ALONG_NUMBERS = (SUM, PROD, MAX, MIN, ANY, ALL, COUNT_NONZERO, ARGMAX, ARGMIN)
-#: Of these users say the dtype of the result.
+#: Reductions whose result has the dtype that the user says.
 _OF_ANY_DTYPE = frozenset({"sum", "prod", "mean", "var", "std", "cumsum", "cumprod"})
 
 

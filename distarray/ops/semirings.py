@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from distarray.expr.expr import Environment, Expr, postorder, source
-from distarray.expr.joins import Join, JoinStep
+from distarray.expr.instructions import Instruction
+from distarray.expr.joins import Join
 from distarray.ops import elementwise, reductions, special, ufunc_methods
 from distarray.ops.families import Array, of_numpy
 from distarray.types import DType
@@ -303,12 +304,12 @@ def traced(joining: Joining, dtypes: tuple[DType, ...], then: DType | None) -> J
     if then is not None:
         made = elementwise.astype(made, then, copy=False)
     register = {id(node): i for i, node in enumerate(operands)}
-    steps: list[JoinStep] = []
+    steps: list[Instruction] = []
     for node in postorder([made]):
         if id(node) not in register:
             inputs = tuple([register[id(o)] for o in node.operands])
             register[id(node)] = len(register)
-            steps.append(JoinStep(node.op.name, inputs, node.dtype, node.params))
+            steps.append(Instruction(node.op.name, inputs, node.dtype, node.params))
     return Join(joining.name, made.dtype, tuple(steps))
 
 
@@ -319,10 +320,10 @@ def loop_dtypes(join: Join, dtypes: Sequence[DType]) -> tuple[DType, ...]:
     for step in join.steps:
         ufunc = getattr(np, step.function, None)
         if isinstance(ufunc, np.ufunc):
-            loop = ufunc.resolve_dtypes((*[known[i] for i in step.inputs], *[None] * ufunc.nout))
+            loop = ufunc.resolve_dtypes((*[known[i] for i in step.registers], *[None] * ufunc.nout))
         else:
-            loop = tuple([known[i] for i in step.inputs])
-        for i, dtype in zip(step.inputs, loop):
+            loop = tuple([known[i] for i in step.registers])
+        for i, dtype in zip(step.registers, loop):
             if i < len(dtypes):
                 read[i].add(dtype)
     return tuple([next(iter(found)) if len(found) == 1 else dtype for found, dtype in zip(read, dtypes)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distarray.planner.graph import Graph
-from distarray.planner.partition.resolved import Planning, ResolvedStages
+from distarray.planner.partition.resolved import PartitionProblem, ResolvedStages
 from distarray.planner.plan import ALONE, Cut, Limits, Pinned, Plan, Stage, Whole
 from distarray.planner.rates import Rates
 from distarray.sharding.mesh import Mesh
@@ -74,20 +74,14 @@ def _most_nbytes(plan: Plan, graph: Graph) -> int:
     """Return the most bytes that a member has if it runs all stages in their order."""
     last = dict.fromkeys(plan.outputs, len(plan.stages))
     for number, stage in enumerate(plan.stages):
-        for i in _read(stage, graph):
+        for i in graph.read_by(stage):
             last[i] = max(last.get(i, 0), number)
     found = most = sum([graph.nodes[i].nbytes for i in last if graph.nodes[i].memo is not None])
     for number, stage in enumerate(plan.stages):
         found += sum([graph.nodes[i].nbytes for i in stage.nodes if i in last])
         most = max(most, found)
-        found -= sum([graph.nodes[i].nbytes for i in {*_read(stage, graph)} if last[i] == number])
+        found -= sum([graph.nodes[i].nbytes for i in {*graph.read_by(stage)} if last[i] == number])
     return most
-
-
-def _read(stage: Stage, graph: Graph) -> list[int]:
-    """Return the nodes that a stage reads, and the one of which it makes a new version."""
-    found = [access.node for access in stage.reads]
-    return found if stage.written < 0 else [*found, graph.base(stage.written)]
 
 
 def _placed(
@@ -95,7 +89,7 @@ def _placed(
 ) -> ResolvedStages:
     """Return stages in their places; each of the busy members runs its own steps, and messages cost exchanges."""
     own = replace(rates, task=rates.step / n_busy, latency=0.0)
-    return Planning(graph, mesh, limits, own, stages).place(stages)
+    return PartitionProblem(graph, mesh, limits, own, stages).place(stages)
 
 
 def n_exchanges(graph: Graph, placed: ResolvedStages) -> int:
@@ -104,7 +98,7 @@ def n_exchanges(graph: Graph, placed: ResolvedStages) -> int:
     chains = {stage.chain for stage, sent in zip(placed.stages, sends, strict=True) if sent and stage.chain >= 0}
     done: dict[int, int] = {}
     for stage, sent in zip(placed.stages, sends, strict=True):
-        begun = max([done.get(i, 0) for i in _read(stage, graph)], default=0)
+        begun = max([done.get(i, 0) for i in graph.read_by(stage)], default=0)
         if stage.chain >= 0:
             sent = stage.chain in chains
             chains.discard(stage.chain)

@@ -15,6 +15,7 @@ from typing import Any
 
 from distarray.expr.expr import Expr, Stored
 from distarray.expr.lens import Affine, reshape_groups, touched
+from distarray.planner.plan import Stage
 from distarray.sharding.sharding import Sharding
 
 
@@ -63,6 +64,11 @@ class Graph:
         base = self.operands[written][0]
         assert base is not None, "what is written is an array"
         return base
+
+    def read_by(self, stage: Stage) -> list[int]:
+        """Return the numbers of the nodes that a stage reads, and of the one of which it makes a new version."""
+        found = [access.node for access in stage.reads]
+        return found if stage.written < 0 else [*found, self.base(stage.written)]
 
     def users(self) -> list[list[int]]:
         """Return for each node the numbers of the nodes that read it."""

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Reading
-from distarray.planner.partition.resolved import Planning
+from distarray.planner.partition.resolved import PartitionProblem
 from distarray.planner.plan import Limits, Plan, Stage
 from distarray.planner.rates import Rates
 from distarray.planner.redistributing import redistributes
@@ -120,15 +120,9 @@ def _hull(boxes: Sequence[Box]) -> Box:
 
 def needed_outside(plan: Plan, graph: Graph, numbers: Sequence[int]) -> set[int]:
     """Return the nodes that are kept, or read by stages other than those of these numbers."""
-    found = set(plan.outputs)
     inside = set(numbers)
-    for number, stage in enumerate(plan.stages):
-        if number in inside:
-            continue
-        found.update([access.node for access in stage.reads])
-        if stage.written >= 0:
-            found.add(graph.base(stage.written))
-    return found
+    read = [i for n, stage in enumerate(plan.stages) if n not in inside for i in graph.read_by(stage)]
+    return {*plan.outputs, *read}
 
 
 def tiles_of_members(sharding: Sharding, shape: tuple[int, ...]) -> dict[int, Box] | None:
@@ -152,10 +146,10 @@ def chained(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rates) 
     """Return the plan with its halo stages in chains, where fewer exchanges gain more than is computed twice."""
     if not any(_is_shifted(stage, graph) for stage in plan.stages):
         return plan
-    planning = Planning(graph, mesh, limits, rates, plan.stages)
-    resolver = planning.resolver({})
+    problem = PartitionProblem(graph, mesh, limits, rates, plan.stages)
+    resolver = problem.resolver({})
     links: list[HaloStage | None] = []
-    for facts, stage in zip(planning.facts, plan.stages, strict=True):
+    for facts, stage in zip(problem.facts, plan.stages, strict=True):
         readings = resolver.typed(facts.readings)
         sharding = resolver.step(stage, facts.loops, readings)
         is_plain = (
@@ -169,7 +163,7 @@ def chained(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rates) 
     stages = list(plan.stages)
     chain = 0
     for numbers in _runs(links):
-        for group in _groups(numbers, links, plan, graph, resolver.lies, planning, rates):
+        for group in _groups(numbers, links, plan, resolver.lies, problem):
             for number in group:
                 stages[number] = replace(stages[number], chain=chain)
             chain += 1
@@ -195,10 +189,8 @@ def _groups(
     numbers: Sequence[int],
     links: Sequence[HaloStage | None],
     plan: Plan,
-    graph: Graph,
     lies: Mapping[int, Sharding | None],
-    planning: Planning,
-    rates: Rates,
+    problem: PartitionProblem,
 ) -> list[Sequence[int]]:
     """Return the chains of a run of stages: as long as makes the run fastest."""
     least: tuple[float, list[Sequence[int]]] = (float("inf"), [])
@@ -210,7 +202,7 @@ def _groups(
             return least[1]
         seconds = 0.0
         for group in groups:
-            found = _seconds(group, links, plan, graph, lies, planning, rates)
+            found = _seconds(group, links, plan, lies, problem)
             if found is None:
                 return least[1]
             seconds += found
@@ -225,12 +217,11 @@ def _seconds(
     numbers: Sequence[int],
     links: Sequence[HaloStage | None],
     plan: Plan,
-    graph: Graph,
     lies: Mapping[int, Sharding | None],
-    planning: Planning,
-    rates: Rates,
+    problem: PartitionProblem,
 ) -> float | None:
     """Return what some stages take as one chain, on the member for which it is most; None if that is not possible."""
+    graph, rates = problem.graph, problem.costs.rates
     chain = [link for number in numbers if (link := links[number]) is not None]
     made = {i for link in chain for i in link.made}
     tiles: dict[int, dict[int, Box]] = {}
@@ -244,7 +235,7 @@ def _seconds(
     if len({frozenset(tiles[i]) for i in made}) > 1:
         return None  # who has a tile of one has a tile of all
     outside = made & needed_outside(plan, graph, numbers)
-    members = range(0, planning.mesh.size, -(-planning.mesh.size // MOST_MEMBERS))
+    members = range(0, problem.mesh.size, -(-problem.mesh.size // MOST_MEMBERS))
     needs = needs_of_members(chain, tiles, outside, members, MOST_WORK)
     if needs is None:
         return None
@@ -252,7 +243,7 @@ def _seconds(
     for member, (boxes, need) in needs.items():
         seconds = 0.0
         for number, box in zip(numbers, boxes, strict=True):
-            facts, n = planning.facts[number], 0 if box is None else size(box)
+            facts, n = problem.facts[number], 0 if box is None else size(box)
             seconds += float(rates.flop_seconds(facts.kernel, n * facts.flops, facts.itemsize))
         arriving = sum(
             [

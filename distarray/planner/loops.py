@@ -118,12 +118,17 @@ def n_elements(loops: Loops) -> int:
     return max([prod(loops.extents[k] for k in set(term)) for term in terms], default=prod(loops.extents))
 
 
-def _shape(node: Expr, what: str) -> tuple[int, ...]:
-    if what == "shape":
-        return node.shape
-    if what == "lens":
-        lens_shape: tuple[int, ...] = node.runtime.shape
-        return lens_shape
+def program_extents(node: Expr) -> tuple[int, ...]:
+    """Return the extents of the loops of a node in a program: a write runs over what its lens shows, a reduction over
+    its operand, all others over their result.
+    """
+    if node.op.kind == "put":
+        shown: tuple[int, ...] = node.runtime.shape
+        return shown
+    return _operand_shape(node) if node.op.kind == "reduce" else node.shape
+
+
+def _operand_shape(node: Expr) -> tuple[int, ...]:
     first = node.operands[0]
     assert type(first) is Expr
     return first.shape
@@ -131,10 +136,9 @@ def _shape(node: Expr, what: str) -> tuple[int, ...]:
 
 def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
     """Return the loops of a stage for these nodes, and along which of them the axes of operands and results run."""
-    what, number = stage.shape_of
-    node = nodes[number]
-    if what != "labels":
-        return Loops(_shape(node, what))
+    node = nodes[stage.nodes[0]]
+    if stage.family.is_fused:
+        return Loops(program_extents(node))
     return _OWN.get(node.op.kind, _result_loops)(node)
 
 
@@ -233,7 +237,7 @@ def _take_put_loops(node: Expr) -> Loops:
 
 def _reshape_loops(node: Expr) -> Loops:
     # Only the first axis of each group is cut: a tile is then one run of elements in each group.
-    shape = _shape(node, "operand")
+    shape = _operand_shape(node)
     groups = reshape_groups(shape, node.shape)
     whole = [a for _, new in groups for a in new[1:]]
     first = {a: new[0] for old, new in groups if new for a in old}

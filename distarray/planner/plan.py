@@ -20,6 +20,24 @@ from distarray.expr.op import FAMILIES, Family, Kind
 ALONE = "one member"
 #: Partial results that one combining task takes.
 FAN_IN = 8
+
+
+def combining_tree(n_partials: Any) -> tuple[Any, Any]:
+    """Return the levels of the tree that combines so many partial results of one block, and its tasks.
+
+    >>> levels, tasks = combining_tree(np.array([1, 2, 8, 9, 64, 65]))
+    >>> levels.tolist(), tasks.tolist()
+    ([0, 1, 1, 2, 2, 3], [0, 1, 1, 3, 9, 12])
+    """
+    left = np.asarray(n_partials)
+    levels, tasks = np.zeros_like(left), np.zeros_like(left)
+    while (left > 1).any():
+        merged = -(-left // FAN_IN)
+        levels, tasks = levels + (left > 1), tasks + np.where(left > 1, merged, 0)
+        left = merged
+    return levels, tasks
+
+
 #: What a stage does with the regions that it reads, one row for each in `lower.lower.FAMILIES`: a family of operations
 #: whose stages have one operation, or a program of those that are fused.
 StageKind: TypeAlias = Kind | Literal["program"]
@@ -168,10 +186,7 @@ class Stage:
     kind
         See `StageKind`.
     nodes
-        Numbers of the nodes that it computes, in program order.
-    shape_of
-        Number of the node that gives the loops' extents, and how: ``shape`` of the node, ``operand`` 0's shape, or
-        the ``lens``'s; ``labels`` for stages that are no programs, which have loops of their own.
+        Numbers of the nodes that it computes, in program order. All of a program have the same loops.
     reads
         Operands.
     instructions
@@ -192,7 +207,6 @@ class Stage:
 
     kind: StageKind
     nodes: tuple[int, ...]
-    shape_of: tuple[Literal["shape", "operand", "lens", "labels"], int]
     reads: tuple[Access, ...]
     instructions: tuple[Instruction, ...] = ()
     scalars: tuple[tuple[int, int], ...] = ()

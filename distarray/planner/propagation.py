@@ -31,8 +31,7 @@ def _first_read(stage: Stage) -> int:
     """
     register = stage.stores[0][0] if stage.stores else stage.combines[0].register if stage.combines else -1
     while register >= len(stage.reads):
-        inputs = stage.instructions[register - len(stage.reads)].inputs
-        register = next((r for r in inputs if isinstance(r, int)), -1)
+        register = next(iter(stage.instructions[register - len(stage.reads)].registers), -1)
     return register
 
 

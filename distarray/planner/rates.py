@@ -5,7 +5,7 @@ The defaults are those of workers on one ordinary network; the option ``calibrat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias
@@ -19,6 +19,8 @@ ITEMSIZE = 8
 
 #: What a kernel does: a product of matrices that BLAS computes, another join that is aggregated, or elements alone.
 KernelKind: TypeAlias = Literal["gemm", "join", "map"]
+#: Node and process of a member: anything that tells them apart.
+Location: TypeAlias = tuple[Hashable, Hashable]
 #: (operations of one kernel, operations per second), in ascending order: large blocks are computed faster.
 RateTable: TypeAlias = tuple[tuple[float, float], ...]
 
@@ -73,6 +75,16 @@ class Rates:
     gemm_own: float = 1.0
     generic_own: float = 1.0
     bandwidth_own: float = 0.25
+
+    @property
+    def byte_seconds(self) -> tuple[float, float]:
+        """Return the seconds per byte between processes of one node, and between nodes; zero where it is unknown."""
+        near = self.bandwidth if self.node_bandwidth is None else self.node_bandwidth
+        return 1 / near if near else 0.0, 1 / self.bandwidth if self.bandwidth else 0.0
+
+    def transfer_seconds(self, messages: Any, nbytes: Any) -> Any:
+        """Return the seconds in which so many messages and bytes come into a member from members on other nodes."""
+        return self.latency * messages + (nbytes / self.bandwidth if self.bandwidth else 0.0)
 
     def flop_seconds(self, kind: KernelKind, flops: Any, itemsize: int = ITEMSIZE) -> Any:
         """Return the seconds of kernels of so many operations each.
@@ -227,5 +239,5 @@ def hides_a_transfer(rates: Rates, messages: int, nbytes: int, n_core: int, n_el
     if not rates.bandwidth or not rates.compute:
         return False  # said to be unknown
     seconds_per_element = max(n_operations, 1) / rates.compute
-    hidden = min(rates.latency * messages + nbytes / rates.bandwidth, n_core * seconds_per_element)
+    hidden = min(float(rates.transfer_seconds(messages, nbytes)), n_core * seconds_per_element)
     return hidden > max(rates.task, WORTHWHILE * n_elements * seconds_per_element)

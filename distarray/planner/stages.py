@@ -12,13 +12,12 @@ them, `_Grouping.join` unites what shares a pass, `_ProgramWriter` writes the re
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from distarray.expr.bind import accumulator_dtype
-from distarray.expr.expr import Expr
 from distarray.expr.instructions import Instruction, Operand, RuntimeScalar
 from distarray.expr.op import FAMILIES
 from distarray.planner.graph import Graph
+from distarray.planner.loops import program_extents
 from distarray.planner.plan import Access, Combine, Stage
 
 #: Slices of a result are computed where they are read, rather than all of it once, if they are this small a share.
@@ -97,7 +96,7 @@ class _Grouping:
                 continue
             level = 0
             same: list[int] = []
-            loops = self._loops(i)
+            loops = program_extents(graph.nodes[i]) if kind in _PROGRAM else ()
             for position, o in enumerate(graph.operands[i]):
                 if o is None:
                     continue
@@ -122,21 +121,7 @@ class _Grouping:
                 if kind == "get" and not self._push_through(i):
                     self._store_read(i)
 
-    def _loops(self, i: int) -> tuple[int, ...] | None:
-        node = self.graph.nodes[i]
-        kind = node.op.kind
-        if kind == "map":
-            return node.shape
-        if kind == "put":
-            lens_shape: tuple[int, ...] = node.runtime.shape
-            return lens_shape
-        if kind == "reduce":
-            first = node.operands[0]
-            assert type(first) is Expr
-            return first.shape
-        return None
-
-    def _register_edge(self, i: int, kind: str, position: int, o: int, loops: tuple[int, ...] | None) -> bool:
+    def _register_edge(self, i: int, kind: str, position: int, o: int, loops: tuple[int, ...]) -> bool:
         if kind not in _PROGRAM or self.kind(o) != "map" or self.shape_of(o) != loops:
             return False
         if kind == "put" and position == 0:
@@ -166,7 +151,7 @@ class _Grouping:
             for o in self.graph.operands[i]
         )
 
-    def _lens_edge(self, kind: str, o: int, loops: tuple[int, ...] | None) -> bool:
+    def _lens_edge(self, kind: str, o: int, loops: tuple[int, ...]) -> bool:
         """Return whether the get node `o` is read inside its reader's program: what is below it is then computed
         through the lens, and not stored.
         """
@@ -266,7 +251,7 @@ class _Grouping:
             if self.kind(i) not in ("map", "reduce") or self.lensed[i]:
                 continue
             for read in self.graph.operands[i]:
-                if read is None or self._is_free(read) or self.shape_of(read) != self._loops(i):
+                if read is None or self._is_free(read) or self.shape_of(read) != program_extents(self.graph.nodes[i]):
                     continue
                 unite(seen.setdefault((read, self.level[i]), i), i)
 
@@ -306,7 +291,7 @@ class _Grouping:
             assert o is not None
             node, path = self.resolve(o)
             reads.append(Access(node, path))
-        return Stage(self.kind(i), (i,), ("labels", i), tuple(reads))  # type: ignore[arg-type]  # of no program
+        return Stage(self.kind(i), (i,), tuple(reads))  # type: ignore[arg-type]  # of no program
 
     def resolve(self, o: int, path: tuple[int, ...] = ()) -> tuple[int, tuple[int, ...]]:
         """Return the stored or created node behind reads, and the path from it."""
@@ -404,27 +389,19 @@ class _ProgramWriter:
         stores: list[tuple[int | str, int]] = []
         combines: list[tuple[int | str, int]] = []
         write: tuple[int | str | RuntimeScalar, int] | None = None
-        shape_of: tuple[Literal["shape", "operand", "lens", "labels"], int] | None = None
         for i in self._members:
             kind = g.kind(i)
             if kind == "reduce":
                 operand = g.graph.operands[i][0]
                 assert operand is not None
                 combines.append((self._value(operand), i))
-                shape_of = shape_of or ("operand", i)
             elif kind == "put":
                 write = (self._put_value(i), i)
-                shape_of = ("lens", i)
             elif i in g.stored:
                 stores.append((self._value(i), i))
-                shape_of = shape_of or ("shape", i)
-            else:
-                shape_of = shape_of or ("shape", i)
-        assert shape_of is not None
         return Stage(
             "program",
             tuple(self._members),
-            shape_of,
             tuple(self._reads),
             tuple(
                 Instruction(name, tuple(self._operand(r) for r in inputs), dtype, params)  # type: ignore[arg-type]  # from Expr, whose dtype is a dtype here

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from distarray.errors import MemoryBudgetError
 from distarray.planner.loops import Reading
-from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.resolved import Planning
+from distarray.planner.partition.facts import StageFacts
+from distarray.planner.partition.resolved import PartitionProblem
 from distarray.planner.plan import Pinned, Plan, Stage, Written
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
@@ -47,23 +47,23 @@ class Streams:
     ----------
     plan
         Without them, or with some.
-    planning
+    problem
         Its graph, as it is placed.
     large
         Bytes on a member from which on an array is streamed.
     """
 
-    def __init__(self, plan: Plan, planning: Planning, large: int) -> None:
+    def __init__(self, plan: Plan, problem: PartitionProblem, large: int) -> None:
         self._plan = plan
-        self._planning = planning
+        self._problem = problem
         self._large = large
-        resolver = planning.resolver(planning.inputs)
-        self._cuts = [resolver.step(s, f.loops, f.readings) for f, s in zip(planning.facts, plan.stages, strict=True)]
+        resolver = problem.resolver(problem.inputs)
+        self._cuts = [resolver.step(s, f.loops, f.readings) for f, s in zip(problem.facts, plan.stages, strict=True)]
         self._lies = resolver.lies
         #: By node: the stage that makes it, and the loop of each of its axes.
-        self._made = {i: (f, axes) for f in planning.facts for i, axes in _made(f, planning).items()}
-        self._readers: dict[int, list[tuple[Facts, Reading]]] = {}
-        for f in planning.facts:
+        self._made = {i: (f, axes) for f in problem.facts for i, axes in _made(f, problem).items()}
+        self._readers: dict[int, list[tuple[StageFacts, Reading]]] = {}
+        for f in problem.facts:
             for r in f.readings:
                 self._readers.setdefault(r.node, []).append((f, r))
 
@@ -76,18 +76,18 @@ class Streams:
                     most[facts.number, loop] = max(most[facts.number, loop], nbytes)
         return [Head(*at, nbytes) for at, nbytes in most.most_common()]
 
-    def _intermediate(self) -> Iterator[tuple[int, Facts, Sequence[int]]]:
+    def _intermediate(self) -> Iterator[tuple[int, StageFacts, Sequence[int]]]:
         """Yield the large arrays that are held only for a while: bytes, the stage that makes them, and its loops."""
         for i, (facts, axes) in self._made.items():
             if self._is_large(i):
                 n_waves = prod(n for _, n in self._plan.stages[facts.number].cut.waves)
                 yield self._nbytes(i) // n_waves, facts, axes
 
-    def _arriving(self) -> Iterator[tuple[int, Facts, Sequence[int]]]:
+    def _arriving(self) -> Iterator[tuple[int, StageFacts, Sequence[int]]]:
         """Yield the operands of which a tile needs much that does not lie where it is made: bytes, the stage, and its
         loops.
         """
-        for facts in self._planning.facts:
+        for facts in self._problem.facts:
             cut = self._cuts[facts.number]
             for r, view in zip(facts.readings, facts.views, strict=True):
                 loops = [loop for loop in r.loops if loop is not None]
@@ -103,15 +103,15 @@ class Streams:
 
     def streamed(self, head: Head, n_waves: int) -> Plan | None:
         """Return the plan with a stream; None if the loop is too short, or a stage would have too many tiles."""
-        facts = self._planning.facts[head.stage]
+        facts = self._problem.facts[head.stage]
         n_waves = min(n_waves, self._room(facts, head.loop))
         if n_waves < 2:
             return None
         n_parts = self._cuts[head.stage].parts[head.loop] * n_waves
         loops = self._reached(facts, head.loop)
-        resolver = self._planning.resolver(self._planning.inputs)
+        resolver = self._problem.resolver(self._problem.inputs)
         stages: list[Stage] = []
-        for f, stage in zip(self._planning.facts, self._plan.stages, strict=True):
+        for f, stage in zip(self._problem.facts, self._plan.stages, strict=True):
             loop = loops.get(f.number, -1)
             readings = resolver.typed(f.readings)
             if loop >= 0 and resolver.resolved(stage, f.loops, readings).parts[loop] * n_waves == n_parts:
@@ -124,7 +124,7 @@ class Streams:
             stages.append(stage)
         return replace(self._plan, stages=tuple(stages))
 
-    def _reached(self, head: Facts, loop: int) -> dict[int, int]:
+    def _reached(self, head: StageFacts, loop: int) -> dict[int, int]:
         """Return, by number of the stage, the loop along which a stream that begins at `head` runs through it."""
         found = {head.number: loop}
         pending = [head]
@@ -136,11 +136,11 @@ class Streams:
                     pending.append(other)
         return found
 
-    def _neighbours(self, facts: Facts, loop: int) -> Iterator[tuple[Facts, int]]:
+    def _neighbours(self, facts: StageFacts, loop: int) -> Iterator[tuple[StageFacts, int]]:
         """Yield the stages that are cut alike along a loop of this one, and share a large array with it; their
         loops.
         """
-        for i, axes in _made(facts, self._planning).items():
+        for i, axes in _made(facts, self._problem).items():
             if loop in axes and self._is_large(i):
                 axis = axes.index(loop)
                 for reader, r in self._readers.get(i, ()):
@@ -157,14 +157,14 @@ class Streams:
 
     def _nbytes(self, i: int) -> int:
         lying = self._lies[i]
-        n_members = self._planning.mesh.size if lying is None else min(lying.mesh.n_members, lying.n_tiles)
-        return ceil(self._planning.graph.nodes[i].nbytes / n_members)
+        n_members = self._problem.mesh.size if lying is None else min(lying.mesh.n_members, lying.n_tiles)
+        return ceil(self._problem.graph.nodes[i].nbytes / n_members)
 
     def _is_large(self, i: int) -> bool:
         """Return whether an array is held only for a while, and is large."""
-        return i not in self._planning.graph.kept and self._nbytes(i) > self._large
+        return i not in self._problem.graph.kept and self._nbytes(i) > self._large
 
-    def _room(self, facts: Facts, loop: int) -> int:
+    def _room(self, facts: StageFacts, loop: int) -> int:
         """Return into how many waves a loop of a stage may be cut; 1 means that it cannot stream."""
         is_free = loop in facts.free and facts.pinned < 0 and not facts.is_written and facts.leader < 0
         if not is_free or not facts.stage.is_separable or isinstance(facts.stage.cut.rule, Pinned | Written):
@@ -172,9 +172,9 @@ class Streams:
         return facts.loops.extents[loop] // self._cuts[facts.number].parts[loop]
 
 
-def _made(facts: Facts, planning: Planning) -> dict[int, tuple[int, ...]]:
+def _made(facts: StageFacts, problem: PartitionProblem) -> dict[int, tuple[int, ...]]:
     """Return the arrays that a stage makes, with the loop of each axis, -1 for those that it reduces to one element."""
-    stage, nodes = facts.stage, planning.graph.nodes
+    stage, nodes = facts.stage, problem.graph.nodes
     if stage.family.is_fused:
         every = tuple(range(len(facts.loops.extents)))
         found = {i: every for _, i in stage.stores}

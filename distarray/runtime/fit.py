@@ -30,7 +30,7 @@ from distarray.runtime.wire import EMBED_NBYTES
 from distarray.scoped import Scoped
 
 if TYPE_CHECKING:
-    from distarray.planner.partition.resolved import Planning
+    from distarray.planner.partition.resolved import PartitionProblem
 
 #: Plans that are streamed further.
 MAX_STREAMS = 8
@@ -205,12 +205,12 @@ class _Trials:
         at_members = sum([nbytes for m, nbytes in resident.items() if m < self.env.size])
         return max(max(resident.values(), default=0), (at_members + kept) // self.env.size)
 
-    def planning(self, plan: Plan) -> Planning:
+    def planning(self, plan: Plan) -> PartitionProblem:
         """Return the facts of a plan."""
-        from distarray.planner.partition.resolved import Planning  # not loaded by those whose arrays are small
+        from distarray.planner.partition.resolved import PartitionProblem  # not loaded by those whose arrays are small
 
         mesh = self.env.mesh
-        return Planning(self.graph, mesh, self.limits, current_rates(), plan.stages)
+        return PartitionProblem(self.graph, mesh, self.limits, current_rates(), plan.stages)
 
     def held(self, plan: Plan) -> _Held:
         """Return what members hold of blocks."""

@@ -98,7 +98,7 @@ def _both(source: Environment, target: Environment) -> Environment:
 
 def _plan(there: Expr) -> Plan:
     reshard = Instruction("reshard", (0,), there.dtype, there.params)
-    stage = Stage("program", (1,), ("shape", 1), (Access(0),), (reshard,), stores=((1, 1),), cut=Cut(Pinned(1)))
+    stage = Stage("program", (1,), (Access(0),), (reshard,), stores=((1, 1),), cut=Cut(Pinned(1)))
     return Plan((stage,), (1,), "synthesizer")
 
 

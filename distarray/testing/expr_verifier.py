@@ -29,7 +29,7 @@ _Shape: TypeAlias = tuple[int, ...]
 
 
 class ExprError(AssertionError):
-    """Expressions that no operation makes: a defect of distarray, never of its user.
+    """An ExprError is raised for an expression that no operation makes: a defect of distarray, never of its user.
 
     Attributes
     ----------

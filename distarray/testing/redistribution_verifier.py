@@ -311,7 +311,7 @@ class _Replay:
         self.addends = self.kept = [0] * self.n
 
     def _as_tiles(self, boxes: list[tuple[tuple[int, int], ...]]) -> None:
-        """Name the boxes by the regular cut that makes them, where there is just one."""
+        """Remember the boxes that devices hold; as tiles too where just one regular cut makes them."""
         self.boxes = boxes
         parts = []
         for i, s in enumerate(self.shape):
@@ -343,7 +343,7 @@ class _Replay:
         return groups
 
     def _summed(self, groups: Sequence[Sequence[int]], n: int) -> None:
-        """After a sum over groups, addends are classes of those that went into it."""
+        """Number the addends anew after a sum over groups: devices that summed the same ones have the same."""
         held: dict[frozenset[int], int] = {}
         classes = [frozenset(self.addends[d] for d in g) for g in groups]
         if any(len(c) != n for c in classes):

@@ -10,7 +10,7 @@ import pytest
 
 import distarray as dx
 from distarray.diagnostics.explanation import Explanation, is_off
-from distarray.planner.partition.resolved import Planning, ResolvedStages
+from distarray.planner.partition.resolved import PartitionProblem, ResolvedStages
 from distarray.testing import counting
 
 TEAM = dx.Team((4,), ("R",), members=range(4))
@@ -108,15 +108,15 @@ def test_the_total_is_what_the_planner_compared(
     program: Callable[[], Any], planner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[ResolvedStages] = []
-    place = Planning.place
+    place = PartitionProblem.place
 
-    def spied(self: Planning, *args: Any) -> ResolvedStages:
+    def spied(self: PartitionProblem, *args: Any) -> ResolvedStages:
         compared.append(place(self, *args))
         return compared[-1]
 
     with dx.config.set(planner=planner, calibration=SLOW_LINKS):
         target = program()
-        monkeypatch.setattr(Planning, "place", spied)
+        monkeypatch.setattr(PartitionProblem, "place", spied)
         found = target.explain()
     *by_the_planner, explained = compared
     assert explained.seconds == found.seconds

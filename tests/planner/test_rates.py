@@ -23,6 +23,12 @@ CASE: dict[str, Any] = {
 }
 
 
+def test_bytes_cost_nothing_where_the_bandwidth_is_unknown() -> None:
+    """Moves are explained by it too, whatever the option ``calibration`` says."""
+    assert Rates(latency=0.5, bandwidth=4.0).transfer_seconds(2, 8) == 3.0
+    assert Rates(latency=0.5, bandwidth=0.0).transfer_seconds(2, 8) == 1.0
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

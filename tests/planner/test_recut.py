@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.planner.partition.resolved import Planning, ResolvedStages
+from distarray.planner.partition.resolved import PartitionProblem, ResolvedStages
 from distarray.planner.rates import Rates
 from distarray.runtime.planning import limits_of, plan_of
 
@@ -18,7 +18,7 @@ LATENCY = Rates(latency=1, task=0, bandwidth=1e30, compute=0, gemm=0, generic=0)
 
 def placed(y: dx.DistArray, rates: Rates = TASKS) -> ResolvedStages:
     plan, graph, env = plan_of([y.__dx_node__()])
-    return Planning(graph, env.mesh, limits_of(env), rates, plan.stages).place(plan.stages)
+    return PartitionProblem(graph, env.mesh, limits_of(env), rates, plan.stages).place(plan.stages)
 
 
 def lying(team: dx.Team, sharding: tuple[str, str] = ("x", "y")) -> dx.DistArray:

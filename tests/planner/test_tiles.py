@@ -14,7 +14,7 @@ import distarray as dx
 from distarray import config
 from distarray.errors import MemoryBudgetError
 from distarray.planner import shardings
-from distarray.planner.partition.resolved import Planning
+from distarray.planner.partition.resolved import PartitionProblem
 from distarray.planner.plan import Limits
 from distarray.planner.propagation import propagate
 from distarray.planner.rates import Rates
@@ -196,7 +196,7 @@ def test_a_stream_of_too_many_tiles_is_no_plan(monkeypatch: pytest.MonkeyPatch) 
     x = dx.arange(4096.0, team=team).reshape(64, 64)
     with dx.config.set(eager_bytes=0):
         plan, graph, env = plan_of([((x + 1) @ (x * 2)).sum(axis=0).__dx_node__()])
-    streams = Streams(plan, Planning(graph, env.mesh, Limits(1, 1), Rates(), plan.stages), 1)
+    streams = Streams(plan, PartitionProblem(graph, env.mesh, Limits(1, 1), Rates(), plan.stages), 1)
     heads = streams.heads()
     assert heads
     assert any(streams.streamed(head, 16) is not None for head in heads)

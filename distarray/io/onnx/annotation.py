@@ -15,7 +15,6 @@ from typing import Any
 from distarray.arguments import count, mapping, number, shown
 from distarray.array.array import DistArray
 from distarray.array.namespace import namespace
-from distarray.diagnostics.table import format_nbytes, format_seconds, format_table
 from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment
 from distarray.io.onnx.costs import ModelCost, model_cost
@@ -37,6 +36,7 @@ from distarray.planner.eindecomp import plan
 from distarray.planner.rates import Rates
 from distarray.runtime.known_rates import rates_for
 from distarray.sharding.team import Team
+from distarray.tables import format_nbytes, format_seconds, format_table
 
 #: Limits under which plans are made, as multiples of the memory, until the forms of one keep to it: the planner counts
 #: blocks and copies, and not to the byte what devices hold by the forms.

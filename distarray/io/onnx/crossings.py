@@ -59,10 +59,7 @@ class Crossing:
 
     def seconds(self, rates: Rates) -> float:
         """Return the seconds of the device to which most comes."""
-        seconds = rates.latency * self.messages
-        if self.nbytes is not None and rates.bandwidth:
-            seconds = seconds + self.nbytes / rates.bandwidth
-        return float(np.max(seconds))
+        return float(np.max(rates.transfer_seconds(self.messages, 0 if self.nbytes is None else self.nbytes)))
 
 
 def crossings_of(graph: AnnotatedGraph, done: GraphInference, num_devices: int) -> Iterator[tuple[Crossing, ...]]:

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distarray.diagnostics.table import format_nbytes, format_table
 from distarray.io.onnx.crossings import Crossing, crossings_of
 from distarray.io.onnx.forms import TensorForm, everywhere, n_shards
 from distarray.io.onnx.graph import GraphInference, infer_graph, with_sizes
 from distarray.io.onnx.model import OnnxModel, load
 from distarray.io.onnx.violations import raise_errors
 from distarray.lazy import import_extra
+from distarray.tables import format_nbytes, format_table
 
 #: Devices, and shards, that a form names.
 SHOWN = 4

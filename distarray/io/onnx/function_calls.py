@@ -70,12 +70,17 @@ def _measure(first: _Key, calls: dict[_Key, list[_Key]], sizes: dict[_Key, tuple
 
 def own_functions(model: Any) -> dict[_Key, Any]:
     """Return the functions of a ModelProto by what calls them."""
-    return {("" if f.domain == "ai.onnx" else f.domain, f.name, getattr(f, "overload", "")): f for f in model.functions}
+    return {(domain_of(f.domain), f.name, getattr(f, "overload", "")): f for f in model.functions}
+
+
+def domain_of(name: str) -> str:
+    """Return a domain by one name: that of ONNX's own operators has two."""
+    return "" if name == "ai.onnx" else name
 
 
 def call_key(node: Any) -> _Key:
     """Return what a node calls: domain, name and overload, those of an operator or of a function."""
-    return "" if node.domain == "ai.onnx" else node.domain, node.op_type, getattr(node, "overload", "")
+    return domain_of(node.domain), node.op_type, getattr(node, "overload", "")
 
 
 def subgraphs(node: Any) -> list[Any]:

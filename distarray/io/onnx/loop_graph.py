@@ -190,8 +190,9 @@ class _AxisFactors:
         return tuple([b // a for a, b in pairwise(edges)]) if n > 1 else ()
 
     def refine(self, places: Sequence[tuple[_Place, int]], edges: frozenset[int]) -> bool | None:
-        """Cut axes that stand beside each other at the products `edges`; whether that changed something, None if it
-        cannot be.
+        """Split axes that stand beside each other into factors at the products `edges`.
+
+        Return whether that changed something; None if an axis cannot be split so.
         """
         wanted: dict[object, frozenset[int]] = {}
         before = 1

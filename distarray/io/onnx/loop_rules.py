@@ -12,15 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from distarray.io.onnx.forms import Size, TensorForm
-from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded
+from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded, loops_of
 from distarray.io.onnx.violations import Refusal
 
 Term = list[str]
-
-
-def loops_of(rank: int, prefix: str = "d") -> Term:
-    """Return one loop for each axis."""
-    return [f"{prefix}{i}" for i in range(rank)]
 
 
 # -- elementwise ------------------------------------------------------------------------------------------------------
@@ -28,7 +23,7 @@ def loops_of(rank: int, prefix: str = "d") -> Term:
 
 def unary(facts: NodeFacts) -> list[TensorForm]:
     """Follow U-1, U-2: every output is like the first input; further inputs are parameters."""
-    term = loops_of(len(facts.shape()))
+    term = facts.loops()
     parameters: list[Sequence[str] | None] = [term]
     if facts.op_type == "CastLike":  # of the second input only the dtype is used
         parameters.append(None)
@@ -88,7 +83,7 @@ def batch_normalization(facts: NodeFacts) -> list[TensorForm]:
     """Let BatchNormalization (inference) be n-ary, with parameters along the channels."""
     if facts.integer("training_mode", 0):
         raise Refusal(facts.number, "unsupported-op", "BatchNormalization with training_mode=1 is not annotated")
-    term = loops_of(len(facts.shape()))
+    term = facts.loops()
     channel = term[1:2]
     return facts.follow([term, *[channel] * 4], [term], broadcast=channel)
 
@@ -254,7 +249,7 @@ def along_axis(facts: NodeFacts) -> list[TensorForm]:
 
 def one_hot(facts: NodeFacts) -> list[TensorForm]:
     """Follow L-1: the new axis is whole."""
-    term = loops_of(len(facts.shape()))
+    term = facts.loops()
     axis = facts.axis(-1, len(term) + 1)
     depth = np.asarray(facts.attrs.get("depth", ())).reshape(-1)  # of any type of numbers
     out = [*term[:axis], "new", *term[axis:]]
@@ -307,7 +302,7 @@ def _created_shape(facts: NodeFacts) -> tuple[Size, ...]:
 
 def dynamic_quantize(facts: NodeFacts) -> list[TensorForm]:
     """Follow K-1: DynamicQuantizeLinear reduces to the scale and zero point, then is unary."""
-    term = loops_of(len(facts.shape()))
+    term = facts.loops()
     return facts.follow([term], [term, [], []])
 
 
@@ -315,7 +310,7 @@ def loss(facts: NodeFacts) -> list[TensorForm]:
     """Follow K-1 for NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss: the classes are whole; the rest is a loop or
     reduces.
     """
-    term = loops_of(len(facts.shape()))
+    term = facts.loops()
     target = [term[0], *term[2:]]
     reduced = facts.attrs.get("reduction", "mean")
     out = target if reduced == "none" else []

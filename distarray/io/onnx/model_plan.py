@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from distarray.diagnostics.table import format_nbytes, format_table
 from distarray.io.onnx.crossings import Crossing, crossings_of
 from distarray.io.onnx.graph import AnnotatedGraph, GraphInference
+from distarray.tables import format_nbytes, format_table
 
 
 class PlannedEdge(NamedTuple):

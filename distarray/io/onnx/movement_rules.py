@@ -6,12 +6,12 @@ axes, written one after the other, are dealt out to other axes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from distarray.io.onnx.forms import AxisCut, Size, TensorForm, flat_pieces, n_shards, simplified
-from distarray.io.onnx.loop_rules import loops_of, unary
-from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded
+from distarray.io.onnx.loop_rules import unary
+from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded, loops_of
 
 
 def move(facts: NodeFacts) -> list[TensorForm]:
@@ -56,8 +56,8 @@ def _unsqueeze(facts: NodeFacts) -> list[TensorForm]:
     if given is None:
         raise OutputSpecNeeded(facts.number, "axes are not known before the run", [None])
     rank = len(facts.shape()) + len(given)
-    new, old = facts.axes(given, rank), iter(loops_of(len(facts.shape())))
-    return facts.follow([loops_of(len(facts.shape()))], [["1" if i in new else next(old) for i in range(rank)]])
+    new, old = facts.axes(given, rank), iter(facts.loops())
+    return facts.follow([facts.loops()], [["1" if i in new else next(old) for i in range(rank)]])
 
 
 def _expand(facts: NodeFacts) -> list[TensorForm]:
@@ -75,13 +75,17 @@ def _expand(facts: NodeFacts) -> list[TensorForm]:
 
 
 def _resized(facts: NodeFacts, sizes: Sequence[Size]) -> list[TensorForm]:
-    """Return the form where the axes that get another size must be whole; a size None is not known."""
-    term = loops_of(len(sizes))
-    changed = [axis for axis, (n, m) in enumerate(zip(facts.shape(), sizes)) if n != m or n is None]
-    out = [f"new{axis}" if axis in changed else loop for axis, loop in enumerate(term)]
-    return facts.follow(
-        [term], [out], whole={term[axis] for axis in changed}, sizes={f"new{axis}": sizes[axis] for axis in changed}
-    )
+    """Return the form where axes get these sizes; a size None is not known."""
+    changed = {axis: m for axis, (n, m) in enumerate(zip(facts.shape(), sizes)) if n != m or n is None}
+    return _renewed(facts, changed)
+
+
+def _renewed(facts: NodeFacts, sizes: Mapping[int, Size]) -> list[TensorForm]:
+    """Return the form where elements change places along some axes: these must be whole, and have new sizes after."""
+    term = facts.loops()
+    out = [f"new{axis}" if axis in sizes else loop for axis, loop in enumerate(term)]
+    new = {f"new{axis}": n for axis, n in sizes.items()}
+    return facts.follow([term], [out], whole={term[axis] for axis in sizes}, sizes=new)
 
 
 def _tile(facts: NodeFacts) -> list[TensorForm]:
@@ -101,16 +105,12 @@ def _pad(facts: NodeFacts) -> list[TensorForm]:
         return _resized(facts, sizes)
     if len(pads) != 2 * len(axes):
         facts.refuse("attribute-invalid", f"{len(pads)} pads for {len(axes)} axes; two for each are needed")
-    return _shifted(facts, {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)})
-
-
-def _shifted(facts: NodeFacts, pads: dict[int, tuple[int, int]]) -> list[TensorForm]:
-    """Return the form where padded axes must be whole, also those that keep their size."""
-    shape, term = facts.shape(), loops_of(len(facts.shape()))
-    moved = {axis: sum(both) for axis, both in pads.items() if any(both)}
-    out = [f"new{axis}" if axis in moved else loop for axis, loop in enumerate(term)]
-    found = {f"new{axis}": n + more if isinstance(n := shape[axis], int) else None for axis, more in moved.items()}
-    return facts.follow([term], [out], whole={term[axis] for axis in moved}, sizes=found)
+    padded: dict[int, Size] = {}
+    for axis, before, after in zip(axes, pads, pads[len(axes) :]):
+        if before or after:  # also where it keeps its size
+            n = shape[axis]
+            padded[axis] = n + before + after if isinstance(n, int) else None
+    return _renewed(facts, padded)
 
 
 def _slice(facts: NodeFacts) -> list[TensorForm]:
@@ -122,8 +122,7 @@ def _slice(facts: NodeFacts) -> list[TensorForm]:
     steps = facts.ints("steps") or (1,) * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         facts.refuse("attribute-invalid", f"starts={starts}, ends={ends}, axes={axes} and steps={steps} do not fit")
-    term = loops_of(len(shape))
-    found: dict[str, Size] = {}
+    found: dict[int, Size] = {}
     for axis, start, end, step in zip(axes, starts, ends, steps):
         n = shape[axis]
         if isinstance(n, int):
@@ -132,13 +131,12 @@ def _slice(facts: NodeFacts) -> list[TensorForm]:
             taken = range(n)[slice(max(start, -n) if step > 0 else start, last, step)]
             if taken == range(n):
                 continue
-            found[f"new{axis}"] = len(taken)
+            found[axis] = len(taken)
         elif (start, step) == (0, 1) and end >= 2**31 - 1:
             continue
         else:
-            found[f"new{axis}"] = None
-    out = [f"new{axis}" if f"new{axis}" in found else loop for axis, loop in enumerate(term)]
-    return facts.follow([term], [out], whole={f"d{name[3:]}" for name in found}, sizes=found)
+            found[axis] = None
+    return _renewed(facts, found)
 
 
 def _concat(facts: NodeFacts) -> list[TensorForm]:
@@ -202,7 +200,7 @@ def _crop(facts: NodeFacts) -> list[TensorForm]:
 
 
 def _gather(facts: NodeFacts) -> list[TensorForm]:
-    data, index = loops_of(len(facts.shape())), loops_of(len(facts.shape(1)), "i")
+    data, index = facts.loops(), facts.loops(1, "i")
     axis = facts.axis(0, len(data))
     return facts.follow([data, index], [[*data[:axis], *index, *data[axis + 1 :]]], whole=[data[axis]])
 
@@ -223,14 +221,14 @@ def _beside(facts: NodeFacts, axis: int) -> tuple[list[str], set[str]]:
 
 
 def _gather_elements(facts: NodeFacts) -> list[TensorForm]:
-    data = loops_of(len(facts.shape()))
+    data = facts.loops()
     axis = facts.axis(0, len(data))
     index, whole = _beside(facts, axis)
     return facts.follow([data, index], [index], whole={data[axis], *whole})
 
 
 def _gather_nd(facts: NodeFacts) -> list[TensorForm]:
-    data, shape = loops_of(len(facts.shape())), facts.shape(1)
+    data, shape = facts.loops(), facts.shape(1)
     batch, depth = facts.integer("batch_dims", 0), shape[-1] if shape else None
     if not isinstance(depth, int):
         raise OutputSpecNeeded(facts.number, "the last size of indices is not known", [None])
@@ -240,14 +238,14 @@ def _gather_nd(facts: NodeFacts) -> list[TensorForm]:
 
 
 def _scatter_elements(facts: NodeFacts) -> list[TensorForm]:
-    data = loops_of(len(facts.shape()))
+    data = facts.loops()
     axis = facts.axis(0, len(data))
     index, whole = _beside(facts, axis)
     return facts.follow([data, index, index], [data], whole={data[axis], f"i{axis}", *whole})
 
 
 def _scatter_nd(facts: NodeFacts) -> list[TensorForm]:
-    data, shape = loops_of(len(facts.shape())), facts.shape(1)
+    data, shape = facts.loops(), facts.shape(1)
     depth = shape[-1] if shape else None
     if not isinstance(depth, int):
         raise OutputSpecNeeded(facts.number, "the last size of indices is not known", [facts.shape()])
@@ -256,7 +254,7 @@ def _scatter_nd(facts: NodeFacts) -> list[TensorForm]:
 
 
 def _tensor_scatter(facts: NodeFacts) -> list[TensorForm]:
-    data = loops_of(len(facts.shape()))
+    data = facts.loops()
     axis = facts.axis(-2, len(data))
     update = [*data[:axis], "update", *data[axis + 1 :]]
     return facts.follow([data, update, data[:1]], [data], whole=[data[axis], "update"])

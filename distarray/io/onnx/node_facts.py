@@ -17,8 +17,16 @@ from distarray.sharding.rule import ShardingRule
 ReducedLoop: TypeAlias = tuple[tuple[int, int], ...]
 
 
+def loops_of(rank: int, prefix: str = "d") -> list[str]:
+    """Return one loop for each of so many axes."""
+    return [f"{prefix}{i}" for i in range(rank)]
+
+
 class OutputSpecNeeded(Refusal):
-    """Nothing follows for the output without communication; with an output spec it is a reshard."""
+    """An OutputSpecNeeded is raised where no form of the output follows without communication.
+
+    If the node has an output spec, that is no error: the output is resharded.
+    """
 
     def __init__(self, number: str, message: str, shapes: Sequence[Sequence[Size] | None]) -> None:
         super().__init__(number, "output-spec-needed", f"{message}; give the output a spec")
@@ -82,6 +90,10 @@ class NodeFacts:
         if shape is None:
             self.refuse("rank-unknown", f"the rank of input {i} is not known")
         return shape
+
+    def loops(self, i: int = 0, prefix: str = "d") -> list[str]:
+        """Return one loop for each axis of an input that must be there."""
+        return loops_of(len(self.shape(i)), prefix)
 
     def refuse(self, code: str, message: str) -> NoReturn:
         """Raise a `Refusal` of the rule of the class."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,14 +20,12 @@ from distarray.arguments import shown
 from distarray.io.onnx.forms import Size
 from distarray.io.onnx.function_calls import nodes_of, subgraphs
 from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, NodeAnnotation
+from distarray.io.onnx.onnx_package import onnx
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec
 from distarray.io.onnx.violations import Fault, Violation, has_errors
 from distarray.io.onnx.wellformed import model_faults
-from distarray.lazy import import_extra
 from distarray.types import HostArray
-
-onnx = import_extra("onnx", "reading and writing ONNX models")
 
 #: Inputs that rules ask for by name where they are constant.
 CONSTANTS = frozenset(
@@ -176,10 +175,7 @@ class _NestedShape:
 
 def _constant(tensor: Any) -> list[Any] | None:
     """Return the elements of a small constant; None if it is large or its data are elsewhere."""
-    count = 1
-    for n in tensor.dims:
-        count *= n
-    if not 0 <= count <= MAX_CONSTANT or tensor.data_location == onnx.TensorProto.EXTERNAL:
+    if not 0 <= prod(tensor.dims) <= MAX_CONSTANT or tensor.data_location == onnx.TensorProto.EXTERNAL:
         return None
     try:
         values: list[Any] = onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()

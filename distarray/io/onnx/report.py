@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from distarray.diagnostics.table import format_table
 from distarray.errors import OnnxShardingError
 from distarray.io.onnx.annotation import annotate
 from distarray.io.onnx.drawing import draw
@@ -21,6 +20,7 @@ from distarray.io.onnx.inference import check_num_devices
 from distarray.io.onnx.model import load, process_team
 from distarray.io.onnx.violations import Violation
 from distarray.sharding.team import Team
+from distarray.tables import format_table
 
 
 def reported(

@@ -151,9 +151,9 @@ not-runnable | warning | W-2 W-3 | an operator or a file is not here: the model 
 nothing-annotated | warning | A-12 | there are configurations and no annotated node
 """
 
-#: By number.
+#: The rules by their number.
 RULES = MappingProxyType({row[0]: AnnotationRule(*row) for row in _cells(_RULES)})
-#: By code.
+#: The words for what is wrong, by the word.
 CODES = MappingProxyType(
     {code: FaultCode(code, severity, tuple(rules.split()), text) for code, severity, rules, text in _cells(_CODES)}
 )

@@ -42,9 +42,9 @@ class RunningModel:
         self._plain = PlainModel(model, folder)
         self._configuration = configuration
         self._team = team
-        #: Of the last run: what decided it, and what followed.
+        #: What decided the forms of the last run, and what followed for its tensors.
         self._last: tuple[Any, AnnotatedGraph, GraphInference] | None = None
-        #: By device, name and form.
+        #: Initializers in their forms: by device, and by name and form.
         self._constants: dict[str, dict[tuple[str, TensorForm], DistArray]] = {}
 
     def run(self, inputs: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def _megatron(graph: AnnotatedGraph, num_devices: int) -> list[_Forms]:
     return _chosen(graph, num_devices, choose)
 
 
-#: By name.
+#: Usual annotations, by the name that reports give them.
 USUAL: Mapping[str, Callable[[AnnotatedGraph, int], list[_Forms]]] = MappingProxyType(
     {"replicated": _replicated, "data parallel": _data_parallel, "Megatron": _megatron}
 )

@@ -14,10 +14,10 @@ from math import prod
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
-from distarray.io.onnx.function_calls import call_key, check_functions, own_functions, subgraphs
+from distarray.io.onnx.function_calls import call_key, check_functions, domain_of, own_functions, subgraphs
+from distarray.io.onnx.onnx_package import onnx
 from distarray.io.onnx.rules import CODES
 from distarray.io.onnx.violations import Fault, Refusal, Violation
-from distarray.lazy import import_extra
 
 #: Bytes of an initializer that is written down as a sparse one: as many as a file could have itself.
 MAX_DENSE = 1 << 31
@@ -59,11 +59,11 @@ def model_faults(model: Any, folder: str | None = None) -> list[Violation]:
         check_functions(model)
     except Refusal as refusal:
         return [_violation(refusal.finding)]
-    opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
+    opsets = {domain_of(entry.domain): entry.version for entry in model.opset_import}
     functions = frozenset(own_functions(model))
     found = list(_graph_faults(model.graph, _Surroundings(opsets, functions, folder), (), 0))
     for body in model.functions:
-        own = {**opsets, **{_domain(entry.domain): entry.version for entry in body.opset_import}}
+        own = {**opsets, **{domain_of(entry.domain): entry.version for entry in body.opset_import}}
         scope = _Surroundings(own, functions, folder, is_function=True)
         found += _node_faults(body, scope, [{*body.input}], 0)
     return found
@@ -126,10 +126,6 @@ def _violation(fault: Fault, node: Any = None, name: str = "", tensors: Iterable
     return Violation.of(graded, name, "" if node is None else node.op_type, tuple(filter(None, tensors)))
 
 
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
-
-
 def _graph_faults(graph: Any, scope: _Surroundings, outer: Sequence[set[str]], depth: int) -> Iterator[Violation]:
     """Yield what is wrong with a graph, which sees the names of those around it."""
     made: set[str] = {value.name for value in graph.input}
@@ -186,7 +182,6 @@ def _node_faults(body: Any, scope: _Surroundings, visible: list[set[str]], depth
 @cache
 def _domains() -> frozenset[str]:
     """Return the domains of which ONNX knows all operators."""
-    onnx = import_extra("onnx", "ONNX models")
     return frozenset([schema.domain for schema in onnx.defs.get_all_schemas()])
 
 
@@ -194,8 +189,7 @@ def _use_fault(node: Any, scope: _Surroundings) -> Fault | None:
     """Return what is wrong with the use of an operator: that there is none, or how many inputs and which attributes."""
     if call_key(node) in scope.functions:
         return None
-    onnx = import_extra("onnx", "ONNX models")
-    domain = _domain(node.domain)
+    domain = domain_of(node.domain)
     version = scope.opsets.get(domain)
     if version is None:
         return Fault("W-2", "unknown-operator", f"the model imports no opset of the domain {domain or 'ai.onnx'!r}")
@@ -214,7 +208,6 @@ def _use_fault(node: Any, scope: _Surroundings) -> Fault | None:
 
 def _without_graphs(node: Any) -> Any:
     """Return a node whose subgraphs are empty: they are judged where the names are known that they see."""
-    onnx = import_extra("onnx", "ONNX models")
     made = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=node.input, output=node.output)
     for attribute in node.attribute:
         if attribute.HasField("g"):
@@ -226,7 +219,7 @@ def _without_graphs(node: Any) -> Any:
 
 def _said_by_onnx(check: Any, proto: Any, version: int, domain: str, rule: str, code: str) -> Fault | None:
     """Return what ONNX's own checker says of a message; None if that is nothing."""
-    checker = import_extra("onnx", "ONNX models").checker
+    checker = onnx.checker
     context = checker.C.CheckerContext()
     context.ir_version, context.opset_imports = checker.DEFAULT_CONTEXT.ir_version, {domain: version}
     try:
@@ -241,7 +234,6 @@ def _said_by_onnx(check: Any, proto: Any, version: int, domain: str, rule: str, 
 
 def _data_fault(tensor: Any, folder: str | None) -> Fault | None:
     """Return what is wrong with the elements of an initializer."""
-    onnx = import_extra("onnx", "ONNX models")
     checker = onnx.checker
     if hasattr(tensor, "values"):
         n = prod(tensor.dims) * _itemsize(tensor.values)
@@ -273,7 +265,6 @@ def _data_fault(tensor: Any, folder: str | None) -> Fault | None:
 @cache
 def _itemsizes() -> dict[int, int]:
     """Return the bytes of an element of each type of which each has a whole number."""
-    onnx = import_extra("onnx", "ONNX models")
     types = onnx.TensorProto.DataType.items()
     whole = [(n, element) for n, element in types if not n.endswith(("INT4", "INT2", "4E2M1", "STRING", "UNDEFINED"))]
     return {element: onnx.helper.tensor_dtype_to_np_dtype(element).itemsize for _, element in whole}

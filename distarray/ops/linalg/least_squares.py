@@ -105,7 +105,10 @@ def _columns(a: HostArray, cutoff: float) -> Callable[[Expr, Expr, Expr], list[E
 
 
 def _tall(a: Expr, b: Expr, cutoff: Expr) -> list[Expr]:
-    """``|Q R x - b|`` is least where ``|R x - Q^H b|`` is."""
+    """Return solution, residuals, rank and singular values for more rows than columns.
+
+    With ``a = Q R``, ``|a x - b|`` is least where ``|R x - Q^H b|`` is.
+    """
     (m, n), k = a.shape, b.shape[1]
     if is_tall((m, n + k)):
         r, c, rest = _reduced(a, b)
@@ -134,7 +137,10 @@ def _reduced(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _wide(a: Expr, b: Expr, cutoff: Expr) -> list[Expr]:
-    """With ``a^H = Q R`` the shortest solution is ``Q y``, `y` that of ``R^H y = b``."""
+    """Return solution, residuals, rank and singular values for more columns than rows.
+
+    With ``a^H = Q R`` the shortest solution is ``Q y``, where `y` solves ``R^H y = b``.
+    """
     q, r = tall_qr(adjoint(a))
     assert q is not None
     y, residuals, rank, s = _whole(adjoint(r), b, cutoff)

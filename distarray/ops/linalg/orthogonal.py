@@ -92,7 +92,11 @@ def tall_qr(node: Expr, *, with_q: bool = True) -> tuple[Expr | None, Expr]:
 
 
 def _tree(node: Expr, bounds: Bounds, cut: Sharding, with_q: bool) -> tuple[Expr | None, Expr]:
-    """Factor each row block; then what their triangles make one above the other, in fewer blocks."""
+    """Return `Q`, if wanted, and the triangle of a tall matrix.
+
+    Each row block is factored by itself, and then the triangles of several, one above the other, in fewer and fewer
+    blocks.
+    """
     m, n = node.shape
     height = [stop - start for start, stop in pairwise(bounds)]
     tops = [0]

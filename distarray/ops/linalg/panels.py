@@ -28,7 +28,7 @@ TURNS = 4
 
 
 class Panels(NamedTuple):
-    """Panels of a matrix, dealt to the members of its team.
+    """A Panels says how a matrix is cut into panels, which are dealt to the members of its team.
 
     Parameters
     ----------

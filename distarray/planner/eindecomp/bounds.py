@@ -74,13 +74,12 @@ def op_bound(op: EinOp, p: int, words: float | None = None) -> float:
     if extents is not None:
         bound = matmul_bound(*extents, p)
         return bound if words is None or p == 1 else max(bound, cosma_bound(*extents, p, words))
-    return max(0.0, held_bound(op, p) - sum(prod(op.extents[x] for x in t) for t in (*op.terms, op.result)))
+    return max(0.0, held_bound(op, p) - sum(map(op.size, (*op.terms, op.result))))
 
 
 def held_bound(op: EinOp, p: int) -> float:
     """Return the elements that the kernels of `p` real splits hold together, at least: blocks of inputs and result."""
-    at = {x: i for i, x in enumerate(op.labels)}
-    arrays = tuple([tuple([at[x] for x in t]) for t in (*op.terms, op.result)])
+    arrays = tuple([tuple(op.columns(t)) for t in (*op.terms, op.result)])
     return _least_held(tuple([op.extents[x] for x in op.labels]), arrays, p)
 
 

@@ -136,9 +136,7 @@ class States:
         count_matters
             Whether others see the number of kernels too.
         """
-        at = {x: i for i, x in enumerate(op.labels)}
-        columns = [at[x] for x in dict.fromkeys(seen)]
-        keys = [tuple(row) for row in rows[:, columns].tolist()]
+        keys = [tuple(row) for row in rows[:, op.columns(dict.fromkeys(seen))].tolist()]
         if count_matters:
             keys = list(zip(keys, rows.prod(axis=1).tolist()))
         best: dict[Any, int] = {}
@@ -147,8 +145,8 @@ class States:
                 best[key] = k
         kept = sorted(best.values())
         rows = rows[kept]
-        wanted = tuple([rows[:, [at[x] for x in term]] for term in op.terms])
-        return cls(op.labels, rows, cost[kept], rows[:, [at[x] for x in op.result]], wanted)
+        wanted = tuple([rows[:, op.columns(term)] for term in op.terms])
+        return cls(op.labels, rows, cost[kept], rows[:, op.columns(op.result)], wanted)
 
 
 # --------------------------------------------------------------------------------------------------------- rows
@@ -174,11 +172,8 @@ def fixed_rows(op: EinOp) -> Rows | None:
 
 def block_elements(op: EinOp, rows: Rows, labels: Sequence[Label]) -> Any:
     """Return the elements of the largest block of an array with these labels, by row."""
-    at = {x: i for i, x in enumerate(op.labels)}
-    total = np.ones(len(rows))
-    for x in labels:
-        total = total * -(-op.extents[x] // rows[:, at[x]])
-    return total
+    extents = np.array([op.extents[x] for x in labels], np.int64)
+    return (-(-extents // rows[:, op.columns(labels)])).prod(axis=1, dtype=float)
 
 
 def ordered(op: EinOp, rows: Rows) -> Rows:
@@ -267,14 +262,12 @@ def _is_smooth(n: int) -> bool:
 
 def _excess(op: EinOp, n: int) -> float:
     """Return the elements that the best grid of `n` kernels moves over those of the best real splits."""
-    extents = [op.extents[x] for x in op.labels]
     rows = as_rows(op, uneven_vectors(tuple(without_whole(op)), n))
     if not len(rows):
         return np.inf
-    at = {x: i for i, x in enumerate(op.labels)}
-    arrays = [[at[x] for x in t] for t in (*op.terms, op.result)]
-    sizes = [prod([extents[i] for i in t]) for t in arrays]
-    held = sum([size * (n // rows[:, t].prod(axis=1)) for size, t in zip(sizes, arrays)])
+    arrays = (*op.terms, op.result)
+    sizes = [op.size(t) for t in arrays]
+    held = sum([size * (n // rows[:, op.columns(t)].prod(axis=1)) for size, t in zip(sizes, arrays)])
     moved, least = float(np.min(held)) - sum(sizes), held_bound(op, n) - sum(sizes)
     if moved <= 1e-9 * sum(sizes):
         return 1.0

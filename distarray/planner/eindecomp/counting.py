@@ -17,8 +17,7 @@ from distarray.planner.eindecomp.axis_cuts import boundaries
 from distarray.planner.eindecomp.kernel_placement import KernelPlacement, Operation
 from distarray.planner.eindecomp.kernel_room import alive_first, last_readers
 from distarray.planner.eindecomp.kernel_traffic import Copies, OperationTraffic, aggregated, streamed
-from distarray.planner.eindecomp.machine import n_combines
-from distarray.planner.plan import FAN_IN
+from distarray.planner.plan import FAN_IN, combining_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class GraphCount:
 
     @property
     def seconds(self) -> float:
-        """Decide one operation after the other."""
+        """Return the predicted seconds, one operation after the other."""
         return sum([c.seconds for c in self.ops.values()])
 
     @property
@@ -159,7 +158,7 @@ class _Tally:
         if operation.n_blocks < operation.n_kernels:
             partial, then = self._aggregate(v, operation)
             held = np.maximum(held, then)
-            tasks += int(n_combines(np.bincount(operation.makes)).sum())
+            tasks += int(combining_tree(np.bincount(operation.makes))[1].sum())
         peak = held + self.owned + sum([c.nbytes for c in self.copies.values()], np.zeros(self.p))
         self.owned += self._blocks(v)
         self._drop(v)
@@ -180,7 +179,7 @@ class _Tally:
         return self.copies[u].join(operation, operand)
 
     def _drop(self, v: str) -> None:
-        """Forget what an operation was the last to read: blocks that nobody holds, and all copies."""
+        """Take away the blocks and copies of the arrays that an operation was the last to read."""
         for name in self.dead[v]:
             self.owned -= self._blocks(name)
         for name in self.finished[v]:
@@ -212,7 +211,7 @@ class _Tally:
         return held
 
     def _aggregate(self, v: str, operation: Operation) -> tuple[OperationTraffic, Any]:
-        """Bring partial results together; bytes of results and partial results on each worker meanwhile."""
+        """Return what moves to bring partial results together, and what each worker has of them and of results then."""
         sizes, owners = self._block_bytes(v), self.placed.arrays[v].owners
         came, n_sent = aggregated(operation, owners, sizes, self.placed.machine)
         made = np.zeros((self.p, operation.n_blocks), bool)

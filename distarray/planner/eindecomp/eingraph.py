@@ -7,7 +7,7 @@ for predicted seconds only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -107,6 +107,14 @@ class EinOp:
     def aggregated(self) -> tuple[Label, ...]:
         """Return the labels of the inputs that the result lacks."""
         return tuple([x for x in self.labels if x not in self.result])
+
+    def columns(self, labels: Iterable[Label]) -> list[int]:
+        """Return where some labels stand among all of the operation: their columns in its partition vectors."""
+        return [self.labels.index(x) for x in labels]
+
+    def size(self, labels: Iterable[Label]) -> int:
+        """Return the elements of an array that has these labels."""
+        return prod([self.extents[x] for x in labels])
 
     @property
     def shape(self) -> Shape:

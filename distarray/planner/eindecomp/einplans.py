@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isqrt
@@ -30,7 +30,8 @@ from distarray.planner.eindecomp.paper_costs import (
 )
 from distarray.planner.eindecomp.problems import PaperProblem
 from distarray.planner.eindecomp.searches import exact, linearised, tree
-from distarray.planner.rates import Rates, current_rates
+from distarray.planner.rates import Location, Rates, current_rates
+from distarray.tables import format_table
 
 #: Columns of the table that people read.
 HEADER = (
@@ -232,7 +233,7 @@ def plan(
     kernels: Kernels | None = None,
     memory_limit: float | None = None,
     rates: Rates | None = None,
-    places: Sequence[tuple[Hashable, Hashable]] | None = None,
+    places: Sequence[Location] | None = None,
 ) -> EinPlan:
     """Cut every operation of a graph so that it runs fastest, or moves least as the paper counts: what `dx.plan` says.
 
@@ -290,7 +291,7 @@ def plan_cost(
     *,
     p: int | None = None,
     rates: Rates | None = None,
-    places: Sequence[tuple[Hashable, Hashable]] | None = None,
+    places: Sequence[Location] | None = None,
 ) -> int | float:
     """Return what a labelled graph costs, with any number of kernels: elements as the paper counts them, or predicted
     seconds; what `dx.plan_cost` says.
@@ -330,9 +331,7 @@ def _graph(given: EinGraph | Mapping[str, Any]) -> EinGraph:
     return graph
 
 
-def _machine(
-    graph: EinGraph, p: int, rates: Rates | None, places: Sequence[tuple[Hashable, Hashable]] | None
-) -> Machine:
+def _machine(graph: EinGraph, p: int, rates: Rates | None, places: Sequence[Location] | None) -> Machine:
     check_workers(graph, p)
     return Machine(p, rates or current_rates(), None if places is None else tuple(places))
 
@@ -364,17 +363,13 @@ def _full(graph: EinGraph, splits: Mapping[str, Splits], *, even: bool) -> dict[
 
 def _explained(plan: EinPlan) -> str:
     """Return each operation with what it costs in both objectives, totals, and what other plans would cost."""
-    rows: list[tuple[str, ...]] = [HEADER]
+    rows: list[tuple[str, ...]] = []
     for v, op in plan.graph.ops.items():
         split = " ".join(f"{x}={k}" for x, k in plan.splits[v].items() if k > 1) or "-"
         text = ",".join("".join(term) for term in op.terms) + "->" + "".join(op.result)
         rows.append((v, text, split, str(n_kernels(plan.splits[v])), *_numbers(plan, v)))
-    widths = [max(len(row[c]) for row in rows) for c in range(len(HEADER))]
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(w) if c < TEXTS else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join([_head(plan), *lines, _total(plan), _alternatives(plan)])
+    table = format_table(HEADER, rows, right=range(TEXTS, len(HEADER)))
+    return "\n".join([_head(plan), table, _total(plan), _alternatives(plan)])
 
 
 def _megabytes(nbytes: float) -> str:

@@ -16,13 +16,20 @@ import numpy as np
 MAX_ENTRIES = 60_000_000
 MOST_TABLES = 3
 
-#: Of a variable.
+#: What names a variable: anything that can be hashed.
 Name: TypeAlias = Hashable
+#: Costs of states by variable, and of pairs of states by pair of variables.
+Tables: TypeAlias = tuple[dict[Name, Any], dict[tuple[Name, Name], Any]]
 _Factor: TypeAlias = tuple[tuple[Name, ...], Any]
 
 
 class TooWide(Exception):
     """The graph needs a table that is too large, or too many large ones."""
+
+
+def add(tables: dict[tuple[Name, Name], Any], pair: tuple[Name, Name], table: Any) -> None:
+    """Add what a pair of variables costs to what it costs already."""
+    tables[pair] = tables[pair] + table if pair in tables else table
 
 
 def eliminate(

@@ -55,7 +55,7 @@ class PricedGraph:
 
 
 def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = Limit()) -> PricedGraph:
-    """Place a labelled graph: a function of what is given, so that every count can be had again.
+    """Return a labelled graph with its kernels and blocks on workers, and its cost; the same for equal arguments.
 
     Under a limit that copies do not fit they are streamed, and if that does not suffice inputs are spread over all
     workers. What still does not fit is returned all the same.
@@ -120,7 +120,10 @@ def fastest(
 
 
 class _NothingFits(Exception):
-    """Nothing fits: the operation that needs most, and what the plans that were found need, of each kind the least."""
+    """A _NothingFits is raised where no plan that was found keeps to the limit.
+
+    Its arguments are the operation that needs most, and the bytes that the best plans of each kind need.
+    """
 
 
 def _under_limit(

@@ -13,7 +13,7 @@ from distarray.errors import ShardingError
 from distarray.planner.eindecomp.checks import is_integer
 from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Input, Label, parse_expr
 
-#: Of files that do not say.
+#: The dtype of the arrays of a file that says none.
 DTYPE = "float32"
 
 

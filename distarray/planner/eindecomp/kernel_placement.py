@@ -45,13 +45,14 @@ class Operation:
     workers: Any = None
 
     def __post_init__(self) -> None:
-        at = {x: i for i, x in enumerate(self.op.labels)}
-        self.cuts: list[Cuts] = [tuple([self.parts[at[x]] for x in term]) for term in self.op.terms]
+        operands = [tuple(self.op.columns(term)) for term in self.op.terms]
+        result = tuple(self.op.columns(self.op.result))
+        self.cuts: list[Cuts] = [tuple([self.parts[a] for a in axes]) for axes in operands]
         #: For each operand the block of its cut that each kernel reads.
-        self.reads = [grid_index(self.parts, tuple([at[x] for x in term])) for term in self.op.terms]
-        self.result: Cuts = tuple([self.parts[at[x]] for x in self.op.result])
+        self.reads = [grid_index(self.parts, axes) for axes in operands]
+        self.result: Cuts = tuple([self.parts[a] for a in result])
         #: The block of the result of which each kernel makes a part.
-        self.makes = grid_index(self.parts, tuple([at[x] for x in self.op.result]))
+        self.makes = grid_index(self.parts, result)
 
     @property
     def n_kernels(self) -> int:

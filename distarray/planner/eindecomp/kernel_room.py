@@ -93,11 +93,10 @@ class KernelRoom:
     def needed(self, v: str, rows: Any) -> Any:
         """Return the bytes that they would use, by vector: blocks that a kernel reads, and a share of the result."""
         op = self.graph.ops[v]
-        at = {x: i for i, x in enumerate(op.labels)}
         total = np.zeros(len(rows))
         for u, term in zip(op.inputs, op.terms):
             total = total + self.graph.array(u).itemsize * block_elements(op, rows, term)
-        share = -(-rows[:, [at[x] for x in op.result]].prod(axis=1) // self.options.p)
+        share = -(-rows[:, op.columns(op.result)].prod(axis=1) // self.options.p)
         return total + share * op.itemsize * block_elements(op, rows, op.result)
 
     def fitting(self, v: str, rows: Any) -> Any:
@@ -137,7 +136,6 @@ def _imbalance(op: EinOp, rows: Any, p: int) -> Any:
     """Return the bytes of the result that a worker may hold beyond the share that is as even as some vector makes
     it.
     """
-    at = {x: i for i, x in enumerate(op.labels)}
-    blocks = rows[:, [at[x] for x in op.result]].prod(axis=1)
+    blocks = rows[:, op.columns(op.result)].prod(axis=1)
     share = -(-blocks // p) * op.itemsize * block_elements(op, rows, op.result)
     return share - share.min(initial=np.inf)

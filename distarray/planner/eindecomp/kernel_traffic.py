@@ -53,7 +53,7 @@ def _seconds(machine: Machine, owners: Any, nbytes: Any) -> Any:
 
 @dataclass
 class Copies:
-    """Copies are what workers have of one array: their blocks, and what they fetched. Each element is fetched once.
+    """A Copies knows what each worker has of one array: its own blocks, and what it fetched, each element once.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Copies:
         self.nbytes = np.zeros(self.machine.p)
 
     def join(self, operation: Operation, operand: int) -> OperationTraffic:
-        """Fetch what the kernels of an operation read and their workers do not have."""
+        """Return what workers fetch for the kernels of an operation, which they have from then on."""
         array, p = self.array, self.machine.p
         cut = operation.cuts[operand]
         cells = array.cells[cut]
@@ -107,7 +107,7 @@ class Copies:
 
 
 def streamed(array: BlockTable, operation: Operation, operand: int, machine: Machine) -> OperationTraffic:
-    """Fetch for each kernel what it reads, unless the kernel before it on the worker read the same block.
+    """Return what workers fetch if each kernel fetches what it reads, unless the one before it read the same block.
 
     Blocks that the worker owns it has all the time.
     """
@@ -144,7 +144,7 @@ def streamed(array: BlockTable, operation: Operation, operand: int, machine: Mac
 
 
 def aggregated(operation: Operation, owners: Any, sizes: Any, machine: Machine) -> tuple[OperationTraffic, Any]:
-    """Bring partial results together; and from how many workers each block of the result gets some.
+    """Return what moves to bring partial results together, and how many workers send some for each block of the result.
 
     Parameters
     ----------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,8 +11,7 @@ import numpy as np
 
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.eingraph import EinOp
-from distarray.planner.plan import FAN_IN
-from distarray.planner.rates import Rates
+from distarray.planner.rates import Location, Rates
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Machine:
 
     p: int
     rates: Rates = field(default_factory=Rates)
-    places: tuple[tuple[Hashable, Hashable], ...] | None = None
+    places: tuple[Location, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.places is not None and len(self.places) != self.p:
@@ -44,14 +42,14 @@ class Machine:
         """Return the seconds per byte from one worker (row) to another; None if all links are alike."""
         if self.places is None:
             return None
-        far, near = _per_byte(self.rates.bandwidth), _per_byte(self.rates.node_bandwidth or self.rates.bandwidth)
+        near, far = self.rates.byte_seconds
         return np.array([[0.0 if a == b else near if a[0] == b[0] else far for b in self.places] for a in self.places])
 
     @cached_property
     def mean_byte_seconds(self) -> float:
         """Return the seconds per byte into a worker, from any other one."""
         if self.byte_seconds is None or self.p == 1:
-            return _per_byte(self.rates.bandwidth)
+            return self.rates.byte_seconds[1]
         return float(self.byte_seconds.sum()) / (self.p * (self.p - 1))
 
     @cached_property
@@ -65,22 +63,3 @@ class Machine:
     def kernel_seconds(self, op: EinOp, points: Any) -> Any:
         """Return the seconds of kernels with so many points of all loops."""
         return self.rates.flop_seconds(op.kernel_kind, points * op.point_flops, op.itemsize)
-
-
-def _per_byte(bandwidth: float) -> float:
-    return 1 / bandwidth if bandwidth else 0.0  # zero: unknown
-
-
-def n_combines(n_partials: Any) -> Any:
-    """Return the tasks that combine so many partial results of one block, in a tree.
-
-    >>> n_combines(np.array([1, 2, 8, 9, 64]))
-    array([0, 1, 1, 3, 9])
-    """
-    left = np.asarray(n_partials)
-    total = np.zeros_like(left)
-    while (left > 1).any():
-        merged = -(-left // FAN_IN)
-        total = total + np.where(left > 1, merged, 0)
-        left = np.where(left > 1, merged, left)
-    return total

@@ -26,10 +26,12 @@ import numpy as np
 
 from distarray.planner.eindecomp.assignment import assign
 from distarray.planner.eindecomp.axis_cuts import AxisCut, overlap_tables
+from distarray.planner.eindecomp.candidates import block_elements
 from distarray.planner.eindecomp.cells import Cells
 from distarray.planner.eindecomp.eingraph import EinOp, Input
-from distarray.planner.eindecomp.machine import Machine, n_combines
+from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.paper_costs import count_parts
+from distarray.planner.plan import combining_tree
 
 #: Of plans that are equally fast, the one that moves fewer arrays: seconds for each, less than anything takes.
 TIE = 1e-11
@@ -127,17 +129,15 @@ def _seconds(nbytes: Any, messages: Any, kernels: Any, machine: Machine) -> Any:
 
 def op_seconds(op: EinOp, rows: Any, machine: Machine) -> Any:
     """Return predicted seconds of an operation by vector, without its edges: kernels, aggregation and tasks."""
-    at = {x: i for i, x in enumerate(op.labels)}
     kernels = rows.prod(axis=1)
     each = -(-kernels // machine.p)
     active = np.minimum(kernels, machine.p)
-    sizes = -(-np.array([op.extents[x] for x in op.labels], np.int64) // rows)
-    seconds = each * machine.kernel_seconds(op, sizes.prod(axis=1, dtype=float))
-    partials = rows[:, [at[x] for x in op.aggregated]].prod(axis=1)
+    seconds = each * machine.kernel_seconds(op, block_elements(op, rows, op.labels))
+    partials = rows[:, op.columns(op.aggregated)].prod(axis=1)
     groups = kernels // partials
     sent = -(-partials // each) - 1  # by each group: partial results on one worker are summed there
     rates = machine.rates
     bytes_in = op.itemsize * prod(op.shape) * sent
     most = sent * -(-groups // machine.p)  # partial results that come to one worker
     seconds = seconds + machine.mean_byte_seconds * bytes_in / active + machine.message_seconds * most
-    return seconds + rates.task * (kernels + groups * n_combines(partials))
+    return seconds + rates.task * (kernels + groups * combining_tree(partials)[1])

@@ -1,4 +1,4 @@
-"""What graphs get that are too wide for elimination: a labelling that no neighbourhood of operations improves.
+"""The search of both planners: elimination, and for graphs too wide for it a labelling that no neighbourhood improves.
 
 A neighbourhood is a connected set of variables, small enough to be solved exactly while the rest stays as it is: large
 neighbourhood search.
@@ -6,19 +6,39 @@ neighbourhood search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from distarray.planner.eindecomp.elimination import Name, TooWide, eliminate
-from distarray.planner.eindecomp.problems import Tables
+from distarray.planner.eindecomp.elimination import Name, Tables, TooWide, eliminate
 
 #: Variables of a neighbourhood, and rounds over all of them.
 MOST_VARIABLES = 12
 ROUNDS = 8
 #: Entries of the largest table of a neighbourhood: there are many.
 MAX_ENTRIES = 200_000
+
+
+def solved(
+    tables: Tables, starts: Callable[[Tables], Sequence[Mapping[Any, int]]], max_entries: int
+) -> tuple[Any, dict[Name, int], str]:
+    """Return the least cost that is found, the state of each variable, and how: ``exact`` or ``fallback``.
+
+    Parameters
+    ----------
+    tables
+        Costs of all variables and pairs.
+    starts
+        Makes the labellings that are improved where elimination would need a table that is too large.
+    max_entries
+        Of the largest table.
+    """
+    try:
+        return *eliminate(*tables, max_entries), "exact"
+    except TooWide:
+        chosen = improved(tables, starts(tables), max_entries)
+        return total_cost(tables, chosen), chosen, "fallback"
 
 
 def improved(tables: Tables, starts: Sequence[Mapping[Any, int]], max_entries: int) -> dict[Name, int]:
@@ -104,7 +124,10 @@ def _solve(
     chosen: dict[Name, int],
     max_entries: int,
 ) -> bool:
-    """Solve a neighbourhood, or the first half of it if that is too wide; return whether it became cheaper."""
+    """Give the variables of a neighbourhood their best states while all others stay; return whether that is cheaper.
+
+    Of a neighbourhood that is too wide the first half is solved.
+    """
     unary, pairwise = tables
     while around:
         inside = set(around)

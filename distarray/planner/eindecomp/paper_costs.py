@@ -46,7 +46,7 @@ def join_cost(op: EinOp, d: Splits) -> int:
     All blocks of an input together are the input, and each is read once for every part of the labels it has not.
     """
     n = n_kernels(d)
-    return sum([n // prod([d[x] for x in term]) * prod([op.extents[x] for x in term]) for term in op.terms])
+    return sum([n // prod([d[x] for x in term]) * op.size(term) for term in op.terms])
 
 
 def agg_cost(op: EinOp, d: Splits) -> int:
@@ -55,7 +55,7 @@ def agg_cost(op: EinOp, d: Splits) -> int:
 
 
 def op_cost(op: EinOp, d: Splits) -> int:
-    """Return what joining and aggregating cost in one operation."""
+    """Return what joining and aggregating cost in one operation; of many labellings at once if parts are columns."""
     return join_cost(op, d) + agg_cost(op, d)
 
 
@@ -70,18 +70,10 @@ def repart_cost(shape: Sequence[int], dp: Sequence[AxisCut], dc: Sequence[AxisCu
     """
     if tuple(dp) == tuple(dc):
         return 0
-    n = blocks = parts = fetched = sent = sent_inside = inside = 1
-    for extent, p, c in zip(shape, dp, dc):
-        found = overlap(extent, p, c)
-        n, blocks, parts = n * extent, blocks * n_parts(p), parts * n_parts(c)
-        fetched, sent = fetched * found.fetched, sent * found.sent
-        sent_inside, inside = sent_inside * found.sent_inside, inside * found.inside
-    if repart == "paper":
-        return fetched - n + sent - sent_inside
-    if repart == "worst":
-        # one piece of each consumer's block is free if any producer's block lies inside one
-        return fetched - n + sent - (parts * n // blocks if inside else 0)
-    return fetched - n + sent if repart == "jax" else fetched + sent
+    found = [overlap(extent, p, c) for extent, p, c in zip(shape, dp, dc)]
+    sums = {field: prod([getattr(axis, field) for axis in found]) for field in _OVERLAPS}
+    moved: int = _repartitioned(prod(shape), prod(map(n_parts, dp)), prod(map(n_parts, dc)), repart, **sums)
+    return moved
 
 
 def repart_table(shape: Sequence[int], producers: Any, consumers: Any, repart: Repart = "paper") -> Any:
@@ -92,19 +84,27 @@ def repart_table(shape: Sequence[int], producers: Any, consumers: Any, repart: R
     producers, consumers
         Parts per dimension, one row each.
     """
-    n = prod(shape)
-    fields = ["fetched", "sent", "sent_inside"] if repart == "paper" else ["fetched", "sent", "inside"]
-    fetched, sent, inside = overlap_tables(shape, producers, consumers, fields)
+    sums = dict(zip(_OVERLAPS, overlap_tables(shape, producers, consumers, _OVERLAPS)))
+    blocks, parts = count_parts(producers)[:, None], count_parts(consumers)[None, :]
+    return np.where(_same(producers, consumers), 0, _repartitioned(prod(shape), blocks, parts, repart, **sums))
+
+
+#: The sums over overlapping blocks (`Overlap`) that repartitioning is priced by.
+_OVERLAPS = ("fetched", "sent", "sent_inside", "inside")
+
+
+def _repartitioned(
+    n: int, blocks: Any, parts: Any, repart: Repart, *, fetched: Any, sent: Any, sent_inside: Any, inside: Any
+) -> Any:
+    """Return the elements that move from `blocks` of a producer to `parts` of a consumer of an array of `n` elements:
+    numbers, or tables over pairs of cuts.
+    """
     if repart == "paper":
-        total = fetched - n + sent - inside
-    elif repart == "worst":
-        free = count_parts(consumers)[None, :] * n // count_parts(producers)[:, None]
-        total = fetched - n + sent - np.where(inside > 0, free, 0)
-    elif repart == "jax":
-        total = fetched - n + sent
-    else:
-        total = fetched + sent
-    return np.where(_same(producers, consumers), 0, total)
+        return fetched - n + sent - sent_inside
+    if repart == "worst":
+        # one piece of each consumer's block is free if any producer's block lies inside one
+        return fetched - n + sent - parts * n // blocks * (inside > 0)
+    return fetched - n + sent if repart == "jax" else fetched + sent
 
 
 def count_parts(cuts: Any) -> Any:

@@ -8,18 +8,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.candidates import Options, States, exact_rows
-from distarray.planner.eindecomp.eingraph import EinGraph, EinOp
-from distarray.planner.eindecomp.elimination import Name
-from distarray.planner.eindecomp.paper_costs import Splits, repart_table
-
-#: Costs of states by variable, and of pairs of states by pair of variables.
-Tables = tuple[dict[Name, Any], dict[tuple[Name, Name], Any]]
+from distarray.planner.eindecomp.eingraph import EinGraph
+from distarray.planner.eindecomp.elimination import Name, Tables, add
+from distarray.planner.eindecomp.paper_costs import Splits, op_cost, repart_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +64,28 @@ class SearchSpace(ABC):
     def tables(self) -> Tables:
         """Return all variables and all pairs: what the exact search solves."""
 
-    @property
     @abstractmethod
+    def _tie_input(self, u: str, bound: list[tuple[str, Any]], loose: list[Any]) -> None:
+        """Add to what a tie is bound to, or may be, what an input that lies as the plan likes says of it."""
+
+    @cached_property
     def ties(self) -> list[Tie]:
-        """Return arrays that must be cut alike."""
+        """Return the groups of arrays that must be cut alike, but those of inputs that nothing reads or prescribes."""
+        made = []
+        for group in self.graph.equal:
+            fixed: list[Any] = []
+            bound: list[tuple[str, Any]] = []
+            loose: list[Any] = []
+            for name in group:
+                if name in self.graph.ops:
+                    bound.append((name, self.states[name].result))
+                elif self.graph.inputs[name].parts is not None:
+                    fixed.append(self.graph.inputs[name].parts)
+                elif self.graph.reads[name]:
+                    self._tie_input(name, bound, loose)
+            if fixed or bound or loose:
+                made.append(tie(group, fixed, bound, loose))
+        return made
 
     def plan(self, chosen: Mapping[Any, int]) -> dict[str, Splits]:
         """Return the parts by operation and label."""
@@ -90,11 +106,6 @@ class SearchSpace(ABC):
             for v, cuts in tie.bound:
                 same = (tie.cuts[:, None, :] == cuts[None, :, :]).all(axis=2)
                 add(pairwise, (tie.name, v), np.where(same, 0, self.never))
-
-
-def add(tables: dict[tuple[Name, Name], Any], pair: tuple[Name, Name], table: Any) -> None:
-    """Add what a pair costs to what it costs already."""
-    tables[pair] = tables[pair] + table if pair in tables else table
 
 
 def tie(group: Sequence[str], fixed: Sequence[Any], bound: Sequence[tuple[str, Any]], loose: Sequence[Any]) -> Tie:
@@ -141,7 +152,6 @@ class PaperProblem(SearchSpace):
                 known[key] = paper_states(graph, name, options)
             self.states[name] = known[key]
         self._tables: dict[Any, Any] = {}
-        self._ties: list[Tie] | None = None
 
     def alone(self, v: str) -> Any:
         return self.states[v].cost * self.TIE
@@ -160,22 +170,9 @@ class PaperProblem(SearchSpace):
         self.add_ties(tables)
         return tables
 
-    @property
-    def ties(self) -> list[Tie]:
-        """Return what is cut alike; an input without a layout is in the one in which every operation reads it."""
-        if self._ties is None:
-            self._ties = []
-            for group in self.graph.equal:
-                fixed, bound = [], []
-                for name in group:
-                    if name in self.graph.ops:
-                        bound.append((name, self.states[name].result))
-                    elif self.graph.inputs[name].parts is not None:
-                        fixed.append(self.graph.inputs[name].parts)
-                    else:
-                        bound += [(v, self.states[v].wanted[i]) for v, i in self.graph.reads[name]]
-                self._ties.append(tie(group, fixed, bound, ()))
-        return self._ties
+    def _tie_input(self, u: str, bound: list[tuple[str, Any]], loose: list[Any]) -> None:
+        # it lies in the cut in which every operation reads it
+        bound += [(v, self.states[v].wanted[i]) for v, i in self.graph.reads[u]]
 
 
 def paper_states(graph: EinGraph, name: str, options: Options) -> States:
@@ -184,33 +181,14 @@ def paper_states(graph: EinGraph, name: str, options: Options) -> States:
     """
     op = graph.ops[name]
     rows = exact_rows(op, options)
-    cost = _op_costs(op, rows)
+    cost = op_cost(op, dict(zip(op.labels, rows.T))) + np.zeros(len(rows), np.int64)  # of no labels: one number
     # From outside only the cut of the result and of computed inputs is seen.
     seen = [*op.result]
-    at = {x: i for i, x in enumerate(op.labels)}
     for u, term in zip(op.inputs, op.terms):
         if u in graph.ops or u in graph.tied:
             seen += term
         layout = graph.inputs[u].layout if u in graph.inputs else None
         if layout is not None:
-            wanted = rows[:, [at[x] for x in term]]
+            wanted = rows[:, op.columns(term)]
             cost = cost + repart_table(graph.shape(u), [layout], wanted, options.repart)[0]
     return States.of(op, rows, cost, seen)
-
-
-def _op_costs(op: EinOp, rows: Any) -> Any:
-    """Return `op_cost` by row."""
-    at = {x: i for i, x in enumerate(op.labels)}
-    kernels = rows.prod(axis=1)
-    partials = rows[:, [at[x] for x in op.aggregated]].prod(axis=1)
-    total = _size(op, op.result) * (partials - 1)
-    for term in op.terms:
-        total = total + kernels // rows[:, [at[x] for x in term]].prod(axis=1) * _size(op, term)
-    return total
-
-
-def _size(op: EinOp, labels: Sequence[str]) -> int:
-    n = 1
-    for x in labels:
-        n *= op.extents[x]
-    return n

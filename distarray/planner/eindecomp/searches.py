@@ -9,8 +9,8 @@ import numpy as np
 
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.eingraph import EinGraph
-from distarray.planner.eindecomp.elimination import MAX_ENTRIES, TooWide, eliminate
-from distarray.planner.eindecomp.neighbourhoods import improved
+from distarray.planner.eindecomp.elimination import MAX_ENTRIES
+from distarray.planner.eindecomp.neighbourhoods import solved
 from distarray.planner.eindecomp.paper_costs import Splits
 from distarray.planner.eindecomp.problems import SearchSpace
 
@@ -28,15 +28,12 @@ def exact(problem: SearchSpace, max_entries: int = MAX_ENTRIES) -> tuple[dict[st
     ShardingError
         If equalities cannot be satisfied.
     """
-    tables = problem.tables()
-    try:
-        total, chosen = eliminate(*tables, max_entries)
-    except TooWide:
-        starts = [_linearised(problem, aware) for aware in (False, True)]
-        return problem.plan(improved(tables, starts, max_entries)), "fallback"
+    total, chosen, how = solved(
+        problem.tables(), lambda _: [_linearised(problem, aware) for aware in (False, True)], max_entries
+    )
     if total >= problem.never:
         raise ShardingError("no labelling satisfies the equalities")
-    return problem.plan(chosen), "exact"
+    return problem.plan(chosen), how
 
 
 # ------------------------------------------------------------------------------------------------------ tree DP

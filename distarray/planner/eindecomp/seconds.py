@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,11 @@ import numpy as np
 from distarray.planner.eindecomp.axis_cuts import n_parts
 from distarray.planner.eindecomp.candidates import Options, Rows, States, kernel_counts, uneven_rows
 from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Input, Label
-from distarray.planner.eindecomp.elimination import Name
+from distarray.planner.eindecomp.elimination import Name, Tables, add
 from distarray.planner.eindecomp.kernel_room import KernelRoom
 from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.moved import edge_seconds, free_input_seconds, op_seconds, placed_input_seconds
-from distarray.planner.eindecomp.problems import SearchSpace, Tables, Tie, add, tie
+from distarray.planner.eindecomp.problems import SearchSpace
 
 #: Cuts of an array that operations may follow.
 FOLLOWED = 4
@@ -104,13 +103,12 @@ class TimeProblem(SearchSpace):
 
     def _states(self, v: str, rows: Any) -> States:
         op, graph = self.graph.ops[v], self.graph
-        at = {x: i for i, x in enumerate(op.labels)}
         kernels = rows.prod(axis=1)
         cost = op_seconds(op, rows, self.machine)
         seen: list[Label] = [*op.result] if graph.reads[v] or v in graph.tied else []
         has_edges = False
         for u, term in zip(op.inputs, op.terms):
-            array, wanted = graph.array(u), rows[:, [at[x] for x in term]]
+            array, wanted = graph.array(u), rows[:, op.columns(term)]
             if self._is_everywhere(u):
                 continue
             if u in graph.ops or self._is_shared(u):
@@ -179,22 +177,9 @@ class TimeProblem(SearchSpace):
         rows = [self.states[v].wanted[operand] for v, operand in self.graph.reads[u]]
         return np.unique(np.concatenate(rows), axis=0)
 
-    @cached_property
-    def ties(self) -> list[Tie]:
-        """Return what is cut alike; the layout of an input is the cut itself, in which its readers need not read it."""
-        made = []
-        for group in self.graph.equal:
-            fixed, bound, loose = [], [], []
-            for name in group:
-                if name in self.graph.ops:
-                    bound.append((name, self.states[name].result))
-                elif self.graph.inputs[name].parts is not None:
-                    fixed.append(self.graph.inputs[name].parts)
-                elif self.graph.reads[name]:
-                    loose.append(self.wanted_cuts(name))
-            if fixed or bound or loose:
-                made.append(tie(group, fixed, bound, loose))
-        return made
+    def _tie_input(self, u: str, bound: list[tuple[str, Any]], loose: list[Any]) -> None:
+        # its readers need not read it in the cut in which it lies
+        loose.append(self.wanted_cuts(u))
 
 
 def followed_vectors(graph: EinGraph) -> Mapping[str, Sequence[tuple[int, ...]]]:

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.resolved import Planning, ResolvedStages
+from distarray.planner.partition.facts import StageFacts
+from distarray.planner.partition.resolved import PartitionProblem, ResolvedStages
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.prime import prime_mesh
 from distarray.sharding.sharding import Sharding
@@ -29,7 +29,7 @@ LEAST_SHARE = 0.85
 MAX_ENDS = 8
 
 
-def branchings(planning: Planning, placed: ResolvedStages, least: float) -> list[Corners]:
+def branchings(problem: PartitionProblem, placed: ResolvedStages, least: float) -> list[Corners]:
     """Return the ways to deal branches out to the corners of the mesh that may save something; what may save most
     first.
 
@@ -40,13 +40,13 @@ def branchings(planning: Planning, placed: ResolvedStages, least: float) -> list
     least
         Seconds: ways that can save no more are left out.
     """
-    own = [_own_seconds(planning, facts, s) for facts, s in zip(planning.facts, placed.shardings, strict=True)]
+    own = [_own_seconds(problem, facts, s) for facts, s in zip(problem.facts, placed.shardings, strict=True)]
     waits = [float(c.seconds.total) - s for c, s in zip(placed.costs, own, strict=True)]
-    before = _ancestors(planning)
-    movable = {facts.number for facts in planning.facts if is_movable(facts, planning)}
+    before = _ancestors(problem)
+    movable = {facts.number for facts in problem.facts if is_movable(facts, problem)}
     ends = sorted([n for n in movable if waits[n] > 0], key=lambda n: -waits[n])[:MAX_ENDS]
     found: list[tuple[float, Corners]] = []
-    for corners in corners_of(planning.mesh):
+    for corners in corners_of(problem.mesh):
         for chosen in combinations(sorted(ends), len(corners)):
             if any(a in before[b] for a, b in combinations(chosen, 2)):
                 continue
@@ -63,24 +63,24 @@ def _alone(end: int, ends: Collection[int], before: Sequence[set[int]]) -> set[i
     return {end, *before[end]}.difference(*[before[other] for other in ends if other != end])
 
 
-def _own_seconds(planning: Planning, facts: Facts, sharding: Sharding) -> float:
+def _own_seconds(problem: PartitionProblem, facts: StageFacts, sharding: Sharding) -> float:
     """Return the seconds of computing a stage, without what it waits for."""
     if facts.stage.family.is_item:
         return 0.0
-    return planning.costs.balanced_seconds(facts, planning.costs.boxes(facts, [sharding]))
+    return problem.costs.balanced_seconds(facts, problem.costs.boxes(facts, [sharding]))
 
 
-def _ancestors(planning: Planning) -> list[set[int]]:
+def _ancestors(problem: PartitionProblem) -> list[set[int]]:
     """Return, for each stage, the numbers of all stages whose results it needs, directly or through others."""
-    made = {i: facts.number for facts in planning.facts for i in facts.stage.nodes}
+    made = {i: facts.number for facts in problem.facts for i in facts.stage.nodes}
     found: list[set[int]] = []
-    for facts in planning.facts:
+    for facts in problem.facts:
         direct = {made[r.node] for r in facts.readings if made.get(r.node, facts.number) != facts.number}
         found.append(direct.union(*[found[n] for n in direct]))
     return found
 
 
-def is_movable(facts: Facts, planning: Planning) -> bool:
+def is_movable(facts: StageFacts, problem: PartitionProblem) -> bool:
     """Return whether a stage may be computed by some members only: nobody keeps what it makes."""
     return (
         facts.stage.is_separable
@@ -89,8 +89,8 @@ def is_movable(facts: Facts, planning: Planning) -> bool:
         and facts.pinned < 0
         and facts.leader < 0
         and not facts.is_written
-        and facts.largest_nbytes > planning.limits.block
-        and not any(i in planning.graph.kept for i in facts.stage.nodes)
+        and facts.largest_nbytes > problem.limits.block
+        and not any(i in problem.graph.kept for i in facts.stage.nodes)
     )
 
 

@@ -23,8 +23,8 @@ from distarray.sharding.sharding import Sharding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Facts:
-    """The Facts of a stage are what the search has to know of it, whatever cut it gets.
+class StageFacts:
+    """The StageFacts of a stage are what the search has to know of it, whatever cut it gets.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class Facts:
         return max(found, default=0)
 
 
-def facts_of(stages: Sequence[Stage], graph: Graph, outside: Mapping[int, Sharding | None]) -> list[Facts]:
+def facts_of(stages: Sequence[Stage], graph: Graph, outside: Mapping[int, Sharding | None]) -> list[StageFacts]:
     """Return the facts of all stages of a graph.
 
     Parameters
@@ -105,10 +105,10 @@ def facts_of(stages: Sequence[Stage], graph: Graph, outside: Mapping[int, Shardi
 
 def _facts(
     number: int, stage: Stage, graph: Graph, outside: Mapping[int, Sharding | None], made: Mapping[int, int]
-) -> Facts:
+) -> StageFacts:
     nodes = graph.nodes
     if stage.family.is_item:
-        return Facts(number, stage, Loops(()), (), (), "map", 0, (), stage.reads[0].node, -1)
+        return StageFacts(number, stage, Loops(()), (), (), "map", 0, (), stage.reads[0].node, -1)
     loops = stage_loops(stage, nodes)
     readings, views = [], []
     for p, access in enumerate(stage.reads):
@@ -126,7 +126,7 @@ def _facts(
     kernel = _kernel(stage, loops, nodes)
     leader = _leader(stage, graph, outside)
     pinned = next((i for i in stage.nodes if nodes[i].pin is not None and nodes[i].op.kind != "put"), -1)
-    return Facts(
+    return StageFacts(
         number,
         stage,
         loops,
@@ -176,7 +176,7 @@ def _kernel(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> KernelKind:
 
 
 def _mirrored(readings: Sequence[Reading], nodes: Sequence[Expr]) -> tuple[int, ...]:
-    """Return the loops of the result of a product whose operands are one matrix, once transposed; see `Facts`."""
+    """Return the loops of the result of a product whose operands are one matrix, once transposed; see `StageFacts`."""
     a, b = readings
     dtype = nodes[a.node].dtype
     if a.node != b.node or dtype.kind not in "fc" or dtype == np.float16:  # of which BLAS knows nothing

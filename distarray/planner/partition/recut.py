@@ -1,8 +1,8 @@
 """What redistributions cost beside their last tiles: those of the steps before, and what each step moves.
 
 On a cluster one exchange moves what members need and do not hold, as any operand does that is read
-(`Costs.read_seconds`). Where the synthesizer takes several collectives instead, each of them makes tiles, and they move
-more than that in all. In one process tiles are put together from views of blocks, and nothing moves.
+(`CostModel.read_seconds`). Where the synthesizer takes several collectives instead, each of them makes tiles, and they
+move more than that in all. In one process tiles are put together from views of blocks, and nothing moves.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from distarray.planner.graph import Graph
-from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.stage_costs import Costs, StageCost
+from distarray.planner.partition.facts import StageFacts
+from distarray.planner.partition.stage_costs import CostModel, StageCost
 from distarray.planner.rates import Seconds
 from distarray.planner.redistributing import movements, n_exchanges, redistributed, redistributes, wishes
 from distarray.planner.redistribution.transfers import Movement, traffic
@@ -22,7 +22,7 @@ from distarray.sharding.sharding import Sharding
 
 
 def redistribution_steps(
-    facts: Facts, graph: Graph, source: Sharding, target: Sharding, costs: Costs
+    facts: StageFacts, graph: Graph, source: Sharding, target: Sharding, costs: CostModel
 ) -> StageCost | None:
     """Return what a stage moves and makes on the way to its result; None if that is what any reader of its operand
     moves.
@@ -69,7 +69,7 @@ def _most_messages(movement: Movement, made: Mesh, read: Mesh) -> int:
     return max(map(len, senders.values()), default=0)
 
 
-def _made_seconds(movement: Movement, mesh: Mesh, itemsize: int, costs: Costs) -> Seconds:
+def _made_seconds(movement: Movement, mesh: Mesh, itemsize: int, costs: CostModel) -> Seconds:
     """Return the seconds in which the busiest member puts the tiles of a step together, and of their tasks."""
     made: Counter[int] = Counter()
     for assembly in movement.assemblies:

@@ -1,7 +1,7 @@
 """Plans on places: what the cuts of all stages mean for the nodes at hand, what they cost, and how they are said.
 
-A plan says cuts so that they hold for other extents too (`planner.plan`); a search compares types. `Planning.place`
-goes from the one to the other, `Planning.said` back.
+A plan says cuts so that they hold for other extents too (`planner.plan`); a search compares types.
+`PartitionProblem.place` goes from the one to the other, `PartitionProblem.said` back.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from distarray.planner.graph import Graph
-from distarray.planner.partition.facts import Facts, facts_of
+from distarray.planner.partition.facts import StageFacts, facts_of
 from distarray.planner.partition.received import Received
 from distarray.planner.partition.recut import redistribution_steps
-from distarray.planner.partition.stage_costs import Costs, StageCost
+from distarray.planner.partition.stage_costs import CostModel, StageCost
 from distarray.planner.plan import Cut, Followed, Limits, Parts, Pinned, Stage, Whole, Written
 from distarray.planner.propagation import reading_order
 from distarray.planner.rates import Rates, Seconds
@@ -59,9 +59,10 @@ class ResolvedStages:
         return self.seconds + sum([c.penalty for c in self.costs])
 
 
-class Planning:
-    """A Planning holds a graph with the facts of its stages; it turns cuts into shardings and costs (`place`), and back
-    (`said`).
+class PartitionProblem:
+    """A PartitionProblem is a graph whose stages are to be cut, with what is known of each and the cost model.
+
+    It turns the cuts of a plan into shardings and costs (`place`), and shardings back into cuts (`said`).
 
     Parameters
     ----------
@@ -86,7 +87,7 @@ class Planning:
         self.inputs = inputs
         self.outside = {i: lying for i, lying in graph.lies().items() if i not in inputs}
         self.facts = facts_of(stages, graph, self.outside)
-        self.costs = Costs(mesh.size, rates, limits)
+        self.costs = CostModel(mesh.size, rates, limits)
 
     def resolver(self, inputs: Mapping[int, Sharding]) -> Resolver:
         """Return where everything lies before the first stage, if inputs lie so that may lie in any way."""
@@ -176,7 +177,7 @@ def _is_same(a: Sharding, b: Sharding) -> bool:
     return a.mesh == b.mesh and a.axes == b.axes and a.bounds == b.bounds
 
 
-def _said(facts: Facts, readings: Sequence[Any], regular: Cut | None, wanted: Sharding, mesh: Mesh) -> Cut:
+def _said(facts: StageFacts, readings: Sequence[Any], regular: Cut | None, wanted: Sharding, mesh: Mesh) -> Cut:
     """Return a cut that means the wanted type for these operands, and that holds for other extents too."""
     order = tuple(reading_order(facts.stage, readings))
     if wanted.n_tiles == 1:

@@ -8,23 +8,19 @@ it a labelling is improved neighbourhood by neighbourhood, as for `dx.plan` (`ei
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from distarray.planner.eindecomp.elimination import TooWide, eliminate
-from distarray.planner.eindecomp.neighbourhoods import hopeful, improved
+from distarray.planner.eindecomp.elimination import Name, Tables, add
+from distarray.planner.eindecomp.neighbourhoods import hopeful, solved
 from distarray.planner.partition.box_traffic import Boxes
-from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.stage_costs import Costs
+from distarray.planner.partition.facts import StageFacts
+from distarray.planner.partition.stage_costs import CostModel
 from distarray.planner.partition.states import Variable
 from distarray.sharding.sharding import Sharding
 
-#: Costs by variable, and by pair of variables: arrays over their states.
-_Name: TypeAlias = Hashable
-_Unary: TypeAlias = dict[_Name, Any]
-_Pairwise: TypeAlias = dict[tuple[_Name, _Name], Any]
 #: Entries of the largest table of the elimination: beyond, it would take seconds.
 MAX_ENTRIES = 4_000_000
 #: Costs are integers, of this many to a second; of plans that take as long the one nearer to the baseline is taken.
@@ -45,13 +41,13 @@ class _Tables:
         variables: Sequence[Variable],
         made: Mapping[int, Variable],
         outside: Mapping[int, Sharding | None],
-        costs: Costs,
+        costs: CostModel,
     ) -> None:
         self._made = made
         self._outside = outside
         self._costs = costs
         self.names = {id(v): f"v{n}" for n, v in enumerate(variables)}
-        self._own: _Unary = {}
+        self._own: dict[Name, Any] = {}
         #: (number of the node that is read, its maker's name or None, the reader's name, seconds)
         self._reads: list[tuple[int, str | None, str, Any]] = []
         for v in variables:
@@ -72,7 +68,7 @@ class _Tables:
                     self._read(name, v, facts, p, r.node, boxes)
         self._own[name] = own
 
-    def _read(self, name: str, v: Variable, facts: Facts, p: int, node: int, boxes: Boxes) -> None:
+    def _read(self, name: str, v: Variable, facts: StageFacts, p: int, node: int, boxes: Boxes) -> None:
         """Note what one operand costs, by state of its maker, if it has one, and of its reader."""
         u = self._made.get(node)
         if u is None:
@@ -94,17 +90,16 @@ class _Tables:
         """Return whether an array that must be sent has several readers."""
         return any(self._n_readers[node] > 1 and table.any() for node, _, _, table in self._reads)
 
-    def summed(self, *, shared: bool) -> tuple[_Unary, _Pairwise]:
+    def summed(self, *, shared: bool) -> Tables:
         """Return costs by variable, and by pair of variables."""
         unary = dict(self._own)
-        pairwise: _Pairwise = {}
+        pairwise: dict[tuple[Name, Name], Any] = {}
         for node, maker, reader, seconds in self._reads:
             part = seconds / self._n_readers[node] if shared else seconds
             if maker is None:
                 unary[reader] = unary[reader] + part
             else:
-                pair = (maker, reader)
-                pairwise[pair] = pairwise[pair] + part if pair in pairwise else part
+                add(pairwise, (maker, reader), part)
         # of states that cost the same the first, which the first planner would take
         return (
             {v: _as_integers(cost) + np.arange(len(cost)) for v, cost in unary.items()},
@@ -120,7 +115,7 @@ def choose(
     variables: Sequence[Variable],
     made: Mapping[int, Variable],
     outside: Mapping[int, Sharding | None],
-    costs: Costs,
+    costs: CostModel,
 ) -> list[tuple[list[int], str]]:
     """Return one or two candidate plans: the number of the state of each variable, and how it was found (``exact`` or
     ``fallback``).
@@ -128,20 +123,13 @@ def choose(
     tables = _Tables(variables, made, outside, costs)
     found: list[tuple[list[int], str]] = []
     for shared in (False, True) if tables.has_shared else (False,):
-        unary, pairwise = tables.summed(shared=shared)
-        chosen, how = _solved(unary, pairwise)
+        _, chosen, how = solved(tables.summed(shared=shared), _starts, MAX_ENTRIES)
         numbers = [chosen[tables.names[id(v)]] for v in variables]
         if all(numbers != other for other, _ in found):
             found.append((numbers, how))
     return found
 
 
-def _solved(unary: _Unary, pairwise: _Pairwise) -> tuple[dict[_Name, int], str]:
-    """Return states by variable: the cheapest ones; in graphs that are too wide for that, what neighbourhoods make of a
-    start.
-    """
-    try:
-        return eliminate(unary, pairwise, MAX_ENTRIES)[1], "exact"
-    except TooWide:
-        tables = unary, pairwise
-        return improved(tables, [dict.fromkeys(unary, 0), hopeful(tables)], MAX_ENTRIES), "fallback"
+def _starts(tables: Tables) -> list[Mapping[Name, int]]:
+    """Return the states of the baseline, and those that cost least if all neighbours suit them."""
+    return [dict.fromkeys(tables[0], 0), hopeful(tables)]

@@ -2,7 +2,7 @@
 
 A stage costs what its busiest member computes, what members are sent of its operands and of partial results, and its
 tasks. Bytes count on their places (`box_traffic`). `search`
-compares cuts by these seconds, `resolved.Planning` adds them up for whole plans, and `explain` shows them.
+compares cuts by these seconds, `resolved.PartitionProblem` adds them up for whole plans, and `explain` shows them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray.planner.partition.box_traffic import Boxes, boxes_of, most_tiles, moved, stacked
-from distarray.planner.partition.facts import Facts
-from distarray.planner.plan import FAN_IN, Combine, Limits
+from distarray.planner.partition.facts import StageFacts
+from distarray.planner.plan import FAN_IN, Combine, Limits, combining_tree
 from distarray.planner.rates import Rates, Seconds
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
@@ -48,8 +48,8 @@ class StageCost(NamedTuple):
     penalty: float = 0.0
 
 
-class Costs:
-    """A Costs predicts seconds, bytes and memory of a stage under many cuts at once, for a team of `n_members`."""
+class CostModel:
+    """A CostModel predicts seconds, bytes and memory of a stage under many cuts at once, for a team of `n_members`."""
 
     def __init__(self, n_members: int, rates: Rates, limits: Limits) -> None:
         self.n_members = n_members
@@ -58,7 +58,7 @@ class Costs:
 
     # ------------------------------------------------------------------------------------------ one stage
 
-    def boxes(self, facts: Facts, cuts: Sequence[Sharding]) -> Boxes:
+    def boxes(self, facts: StageFacts, cuts: Sequence[Sharding]) -> Boxes:
         """Return what each member computes of a stage, by cut."""
         return stacked([boxes_of(c, facts.loops.extents, self.n_members) for c in cuts])
 
@@ -80,7 +80,7 @@ class Costs:
         own = rates.bandwidth_own
         return Seconds(most * own * second + waits, mean * (1 - own) * second)
 
-    def own_seconds(self, facts: Facts, cuts: Sequence[Sharding], boxes: Boxes) -> Seconds:
+    def own_seconds(self, facts: StageFacts, cuts: Sequence[Sharding], boxes: Boxes) -> Seconds:
         """Return the seconds of computing a stage, combining its partial results, and of its tasks; by cut."""
         n = np.maximum(boxes.n_tiles, 1)
         flops = boxes.sizes * facts.flops / n
@@ -100,7 +100,7 @@ class Costs:
             tile = np.prod(-(-extents[list(kept)] // parts[:, list(kept)]), axis=1, dtype=float)
             # Each result tile is made at one member, to which a tree brings the partial results of the others.
             each = -(-results // self.n_members)
-            most = np.minimum(partials - 1, (FAN_IN - 1) * n_levels(partials)) * each
+            most = np.minimum(partials - 1, (FAN_IN - 1) * combining_tree(partials)[0]) * each
             mean = (partials - 1) * tile * results / self.n_members
             seconds = seconds + self.sent_seconds(most * tile, mean, itemsize, most)
             # Those of one member are added up there first.
@@ -109,7 +109,7 @@ class Costs:
             n_tasks = n_tasks + np.where(partials > 1, results, 0) + np.where(waves > 1, results * partials, 0)
         return seconds + Seconds(0.0, n_tasks * self.rates.task)  # one scheduler deals with all tasks
 
-    def penalty(self, facts: Facts, boxes: Boxes) -> Any:
+    def penalty(self, facts: StageFacts, boxes: Boxes) -> Any:
         """Return what a member has at once above its limit, as seconds that count against a cut and that nobody waits;
         by cut.
 
@@ -133,17 +133,17 @@ class Costs:
         over = over.max(axis=-1)
         return np.where(over > 0, OVER_LIMIT + over * BYTE_OVER_LIMIT, 0.0)
 
-    def balanced_seconds(self, facts: Facts, boxes: Boxes) -> float:
+    def balanced_seconds(self, facts: StageFacts, boxes: Boxes) -> float:
         """Return the seconds of computing a stage if all members have their share of it, and nothing is sent."""
         share = float(boxes.sizes.sum()) * facts.flops / self.n_members * self._mirrored_share(facts)
         return float(self.rates.flop_seconds(facts.kernel, share, facts.itemsize)) + self.n_members * self.rates.task
 
-    def _mirrored_share(self, facts: Facts) -> float:
+    def _mirrored_share(self, facts: StageFacts) -> float:
         """Return the share of its operations that a stage needs where neither loop of its result is cut."""
         result = prod([facts.loops.extents[i] for i in facts.mirrored]) * facts.itemsize
         return MIRRORED if facts.mirrored and WHOLE_RESULTS * result <= self.limits.member else 1.0
 
-    def combined_bytes(self, facts: Facts, sharding: Sharding) -> int:
+    def combined_bytes(self, facts: StageFacts, sharding: Sharding) -> int:
         """Return the bytes of the partial results that are sent to be combined."""
         nbytes = 0
         for itemsize, kept, reduced in _reductions(facts):
@@ -154,11 +154,11 @@ class Costs:
 
     # ---------------------------------------------------------------------------------------------- edges
 
-    def held(self, facts: Facts, p: int, lying: Sequence[Sharding]) -> Boxes:
+    def held(self, facts: StageFacts, p: int, lying: Sequence[Sharding]) -> Boxes:
         """Return what each member has of operand `p`, by cut of it."""
         return stacked([boxes_of(s, facts.readings[p].shape, self.n_members) for s in lying])
 
-    def elements_moved(self, facts: Facts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
+    def elements_moved(self, facts: StageFacts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
         """Return the elements that each member is sent of operand `p`: an array (cuts of it, cuts of the stage,
         members).
         """
@@ -172,30 +172,17 @@ class Costs:
             found = np.where(n_sources > 1, boxes.sizes * ((n_sources - 1) / n_sources), found)
         return found
 
-    def most_messages(self, facts: Facts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
+    def most_messages(self, facts: StageFacts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
         """Return how many members send one a part of operand `p`, at most: an array (cuts of it, cuts of the stage)."""
         view = facts.views[p]
         assert view is not None
         return np.minimum(most_tiles(view, facts.loops, facts.readings[p].shape, lying, boxes), self.n_members - 1)
 
-    def read_seconds(self, facts: Facts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
+    def read_seconds(self, facts: StageFacts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
         """Return the seconds to bring operand `p` to a stage: an array (cuts of it, cuts of the stage)."""
         messages = self.most_messages(facts, p, lying, boxes)
         itemsize = facts.readings[p].dtype.itemsize
         return self.transfer_seconds(self.elements_moved(facts, p, lying, boxes), itemsize, messages).total
-
-
-def n_levels(n_partials: Any) -> Any:
-    """Return the levels of the tree that combines so many partial results, `FAN_IN` in one step.
-
-    >>> n_levels(np.array([1, 2, 8, 9, 64, 65]))
-    array([0, 1, 1, 2, 2, 3])
-    """
-    left, found = np.array(n_partials), np.zeros_like(n_partials)
-    while (left > 1).any():
-        found += left > 1
-        left = -(-left // FAN_IN)
-    return found
 
 
 @lru_cache(maxsize=16384)
@@ -205,7 +192,7 @@ def _parts_apart(sharding: Sharding) -> tuple[int, ...]:
     return tuple([prod(size(name) for name in names if not is_wave(name)) for names in sharding.axes])
 
 
-def _reductions(facts: Facts) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+def _reductions(facts: StageFacts) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
     """Return what is combined over tiles: itemsize, loops of the result, loops that are reduced."""
     n = len(facts.loops.extents)
     stage = facts.stage

@@ -16,8 +16,8 @@ from math import prod
 from types import MappingProxyType
 
 from distarray.planner.loops import base_reading
-from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.resolved import Planning, ResolvedStages
+from distarray.planner.partition.facts import StageFacts
+from distarray.planner.partition.resolved import PartitionProblem, ResolvedStages
 from distarray.planner.plan import Corner, Cut, Limits, Parts, Written
 from distarray.planner.shardings import follow, resolve_cut, result_shardings, type_of, type_of_parts
 from distarray.sharding.cuts import MAX_TILES
@@ -63,7 +63,7 @@ class Variable:
         Number of the input, else -1.
     """
 
-    stages: list[Facts]
+    stages: list[StageFacts]
     states: list[State] = field(default_factory=list)
     node: int = -1
 
@@ -137,7 +137,9 @@ def _compositions(n: int, k: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def _with_waves(axes: tuple[tuple[str, ...], ...], mesh: Mesh, facts: Facts, limits: Limits) -> tuple[Mesh, Sharding]:
+def _with_waves(
+    axes: tuple[tuple[str, ...], ...], mesh: Mesh, facts: StageFacts, limits: Limits
+) -> tuple[Mesh, Sharding]:
     """Return the cut, in so many waves that no result tile is larger than what a tile may be."""
     extents = facts.loops.extents
     parts = [prod(mesh.axis_size(name) for name in names) for names in axes]
@@ -157,15 +159,15 @@ class _Variables:
     """A _Variables makes the variables of a graph, stage by stage."""
 
     def __init__(
-        self, planning: Planning, splits: Mapping[int, tuple[int, ...]], corners: Mapping[int, tuple[int, ...]]
+        self, problem: PartitionProblem, splits: Mapping[int, tuple[int, ...]], corners: Mapping[int, tuple[int, ...]]
     ) -> None:
-        self._graph = planning.graph
-        self._mesh = planning.mesh
-        self._limits = planning.limits
-        self._outside = planning.outside
+        self._graph = problem.graph
+        self._mesh = problem.mesh
+        self._limits = problem.limits
+        self._outside = problem.outside
         self._splits = splits
         self._corners = corners
-        #: By node: the variable that makes it.
+        #: The variable that makes each node, by its number.
         self.made: dict[int, Variable] = {}
         self.variables: list[Variable] = []
 
@@ -181,7 +183,7 @@ class _Variables:
         self.variables.append(variable)
         self.made[i] = variable
 
-    def add(self, facts: Facts, baseline: Sharding) -> None:
+    def add(self, facts: StageFacts, baseline: Sharding) -> None:
         if facts.leader >= 0 and facts.leader in self.made:
             variable = self.made[facts.leader]
             variable.stages.append(facts)
@@ -197,7 +199,7 @@ class _Variables:
         for i in facts.stage.nodes:
             self.made[i] = variable
 
-    def _record(self, state: State, facts: Facts, sharding: Sharding) -> None:
+    def _record(self, state: State, facts: StageFacts, sharding: Sharding) -> None:
         stage = facts.stage
         state.loops[facts.number] = sharding
         if stage.family.is_item:
@@ -207,7 +209,7 @@ class _Variables:
         lies = {lead: state.lies[lead][0]} if lead in state.lies else self._outside
         state.lies.update(result_shardings(stage, sharding, facts.loops, self._graph, lies, self._mesh))
 
-    def _led(self, state: State, facts: Facts) -> Sharding:
+    def _led(self, state: State, facts: StageFacts) -> Sharding:
         """Return the type of the loops of a stage that lies as another."""
         stage = facts.stage
         if stage.family.is_item:
@@ -218,7 +220,7 @@ class _Variables:
         base = base_reading(stage, self._graph, lambda i: state.lies[i][0])
         return resolve_cut(Cut(Written()), facts.loops, facts.readings, self._graph.nodes, base, self._mesh)
 
-    def _cuts(self, facts: Facts, baseline: Sharding) -> Iterator[tuple[Cut | None, Sharding]]:
+    def _cuts(self, facts: StageFacts, baseline: Sharding) -> Iterator[tuple[Cut | None, Sharding]]:
         """Yield the cuts of a stage, each once; that of the baseline first."""
         if facts.number in self._splits:
             yield from self._realised(self._splits[facts.number], baseline)
@@ -261,7 +263,7 @@ class _Variables:
             yield None, baseline
 
     def _cornered(
-        self, facts: Facts, corner: tuple[int, ...], baseline: Sharding
+        self, facts: StageFacts, corner: tuple[int, ...], baseline: Sharding
     ) -> Iterator[tuple[Cut | None, Sharding]]:
         """Yield the cuts over the members of one corner of the mesh."""
         grid = grids(self._mesh)[0]
@@ -276,7 +278,7 @@ class _Variables:
             cut = Parts(fine.parts, fine.axes, pairs, corner=Corner(loop, corner))
             yield Cut(cut), type_of_parts(cut, facts.loops.extents, baseline.layout, self._mesh)
 
-    def _followed(self, facts: Facts) -> Iterator[Sharding]:
+    def _followed(self, facts: StageFacts) -> Iterator[Sharding]:
         """Yield the cuts under which one operand stays where it lies, or may lie."""
         for p, r in enumerate(facts.readings):
             if facts.views[p] is None:
@@ -291,7 +293,7 @@ class _Variables:
 
 
 def variables_of(
-    planning: Planning,
+    problem: PartitionProblem,
     baseline: ResolvedStages,
     splits: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
     corners: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
@@ -307,9 +309,9 @@ def variables_of(
     corners
         By stage which members compute it, where they are not all: see `branches`.
     """
-    builder = _Variables(planning, splits, corners)
+    builder = _Variables(problem, splits, corners)
     for i, lying in baseline.inputs.items():
         builder.add_input(i, lying)
-    for facts in planning.facts:
+    for facts in problem.facts:
         builder.add(facts, baseline.shardings[facts.number])
     return builder.variables, builder.made

@@ -19,7 +19,7 @@ from distarray.expr.expr import Environment
 from distarray.planner import eindecomp
 from distarray.planner.graph import Graph
 from distarray.planner.partition.branches import Corners, branchings
-from distarray.planner.partition.resolved import Planning, ResolvedStages
+from distarray.planner.partition.resolved import PartitionProblem, ResolvedStages
 from distarray.planner.partition.search import choose
 from distarray.planner.partition.states import MAX_STATES, variables_of
 from distarray.planner.partition.translation import ein_graph
@@ -84,17 +84,17 @@ def partition(
             return plan, inputs
         if COUNT_SECONDS * len(plan.stages) > WORTH * _most_seconds(plan, graph, env.size, rates):
             return replace(plan, is_provisional=True), inputs
-    planning = Planning(graph, env.team.mesh, limits, rates, plan.stages, inputs)
-    baseline = planning.place(plan.stages)
+    problem = PartitionProblem(graph, env.team.mesh, limits, rates, plan.stages, inputs)
+    baseline = problem.place(plan.stages)
     if objective == "paper":
-        return _as_in_the_paper(plan, planning, baseline)
+        return _as_in_the_paper(plan, problem, baseline)
     if effort != "always":
-        gain, needed = _possible_gain(planning, baseline), _search_seconds(planning)
+        gain, needed = _possible_gain(problem, baseline), _search_seconds(problem)
         if gain <= NEGLIGIBLE * baseline.price or needed > RUNS * gain:
             return plan, inputs
         if effort == "once" and needed > (INPUT_RUNS * gain if inputs else WORTH * baseline.price):
             return replace(plan, is_provisional=True), inputs
-    return _searched(plan, planning, baseline)
+    return _searched(plan, problem, baseline)
 
 
 def _has_owners(graph: Graph) -> bool:
@@ -113,65 +113,67 @@ def _most_seconds(plan: Plan, graph: Graph, n_members: int, rates: Rates) -> flo
     if not rates.bandwidth:
         return 0.0
     nbytes = sum([graph.nodes[access.node].nbytes for stage in plan.stages for access in stage.reads])
-    return len(plan.stages) * rates.latency + nbytes * n_members / rates.bandwidth
+    return float(rates.transfer_seconds(len(plan.stages), nbytes * n_members))
 
 
-def _possible_gain(planning: Planning, baseline: ResolvedStages) -> float:
+def _possible_gain(problem: PartitionProblem, baseline: ResolvedStages) -> float:
     """Return the seconds by which another plan could be faster: what is sent, and computed by few members."""
     least = 0.0
-    for facts, sharding in zip(planning.facts, baseline.shardings, strict=True):
+    for facts, sharding in zip(problem.facts, baseline.shardings, strict=True):
         if not facts.stage.family.is_item:
-            least += planning.costs.balanced_seconds(facts, planning.costs.boxes(facts, [sharding]))
+            least += problem.costs.balanced_seconds(facts, problem.costs.boxes(facts, [sharding]))
     return baseline.price - least
 
 
-def _search_seconds(planning: Planning) -> float:
+def _search_seconds(problem: PartitionProblem) -> float:
     """Return what the search takes, about."""
-    n_axes = len(prime_factors(planning.mesh.size))
-    states = [min(MAX_STATES, max(1, len(facts.free)) ** n_axes) for facts in planning.facts]
+    n_axes = len(prime_factors(problem.mesh.size))
+    states = [min(MAX_STATES, max(1, len(facts.free)) ** n_axes) for facts in problem.facts]
     return float(sum([STAGE_SECONDS + TRIPLE_SECONDS * n**3 for n in states]))
 
 
-def _searched(plan: Plan, planning: Planning, baseline: ResolvedStages) -> tuple[Plan, Mapping[int, Sharding]]:
+def _searched(plan: Plan, problem: PartitionProblem, baseline: ResolvedStages) -> tuple[Plan, Mapping[int, Sharding]]:
     started = time.perf_counter()
-    found, how = _best(planning, baseline)
+    found, how = _best(problem, baseline)
     alternatives = [_described("propagation", baseline)]
-    branched = _branched(planning, baseline, found)
+    branched = _branched(problem, baseline, found)
     if branched is not found:
         alternatives.append(_described("eindecomp, every stage by all members", found))
         found = branched
     text = f"{how} search in {(time.perf_counter() - started) * 1e3:.0f} ms"
     if not _is_better(found, baseline):
-        return replace(plan, alternatives=(f"{_described('eindecomp', found)}, {text}",)), planning.inputs
+        return replace(plan, alternatives=(f"{_described('eindecomp', found)}, {text}",)), problem.inputs
     return Plan(found.stages, plan.outputs, "eindecomp", tuple(alternatives)), found.inputs
 
 
-def _branched(planning: Planning, baseline: ResolvedStages, found: ResolvedStages) -> ResolvedStages:
+def _branched(problem: PartitionProblem, baseline: ResolvedStages, found: ResolvedStages) -> ResolvedStages:
     """Return a plan in which branches go to a part of the members each, if one is better by more than next to
     nothing.
     """
     corners: Corners = {}
     n_tried = 0
-    for more in branchings(planning, found, _search_seconds(planning)):
+    for more in branchings(problem, found, _search_seconds(problem)):
         if n_tried < MAX_BRANCHINGS and not more.keys() & corners.keys():
             n_tried += 1
-            branched, _ = _best(planning, baseline, corners={**corners, **more})
+            branched, _ = _best(problem, baseline, corners={**corners, **more})
             if _is_better(branched, found, NEGLIGIBLE):
                 found, corners = branched, {**corners, **more}
     return found
 
 
-def _as_in_the_paper(plan: Plan, planning: Planning, baseline: ResolvedStages) -> tuple[Plan, Mapping[int, Sharding]]:
-    graph = ein_graph(planning.graph, planning.facts, baseline.shardings, planning.outside)
+def _as_in_the_paper(
+    plan: Plan, problem: PartitionProblem, baseline: ResolvedStages
+) -> tuple[Plan, Mapping[int, Sharding]]:
+    graph = ein_graph(problem.graph, problem.facts, baseline.shardings, problem.outside)
     if graph is None:
-        return plan, planning.inputs
-    chosen = eindecomp.plan(graph, p=planning.mesh.size, objective="paper", splits="any")
+        return plan, problem.inputs
+    chosen = eindecomp.plan(graph, p=problem.mesh.size, objective="paper", splits="any")
     splits = {}
-    for facts in planning.facts:
+    for facts in problem.facts:
         d = chosen.splits.get(f"s{facts.number}", {})
         if facts.free and facts.pinned < 0 and not facts.is_written:
             splits[facts.number] = tuple([d.get(f"l{i}", 1) for i in range(len(facts.loops.extents))])
-    found, _ = _best(planning, baseline, splits=splits)
+    found, _ = _best(problem, baseline, splits=splits)
     alternatives = (
         _described("propagation", baseline),
         f"{chosen.cost} elements in the paper's count, {chosen.search}",
@@ -180,15 +182,15 @@ def _as_in_the_paper(plan: Plan, planning: Planning, baseline: ResolvedStages) -
 
 
 def _best(
-    planning: Planning,
+    problem: PartitionProblem,
     baseline: ResolvedStages,
     splits: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
     corners: Corners = MappingProxyType({}),
 ) -> tuple[ResolvedStages, str]:
     """Return the best plan that the search finds, and how it was found."""
-    variables, made = variables_of(planning, baseline, splits, corners)
+    variables, made = variables_of(problem, baseline, splits, corners)
     found: tuple[ResolvedStages, str] | None = None
-    for chosen, searched in choose(variables, made, planning.outside, planning.costs):
+    for chosen, searched in choose(variables, made, problem.outside, problem.costs):
         cuts: dict[int, tuple[Cut | None, Sharding]] = {}
         inputs: dict[int, Sharding] = {}
         for v, k in zip(variables, chosen, strict=True):
@@ -197,7 +199,7 @@ def _best(
                 inputs[v.node] = state.lies[v.node][0]
             for facts in v.stages:
                 cuts[facts.number] = (state.cut if facts is v.stages[0] else None), state.loops[facts.number]
-        placed = planning.place(planning.said(baseline.stages, cuts, inputs), inputs)
+        placed = problem.place(problem.said(baseline.stages, cuts, inputs), inputs)
         if found is None or _is_better(placed, found[0]):
             found = placed, searched
     assert found is not None

@@ -15,7 +15,7 @@ from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Input
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Reading
 from distarray.planner.partition.box_traffic import View
-from distarray.planner.partition.facts import Facts
+from distarray.planner.partition.facts import StageFacts
 from distarray.sharding.sharding import Sharding
 
 
@@ -32,7 +32,7 @@ class _Translation:
         self._made: dict[int, str] = {}
         self._base: dict[int, int] = {}
 
-    def add(self, facts: Facts, sharding: Sharding, base: int) -> None:
+    def add(self, facts: StageFacts, sharding: Sharding, base: int) -> None:
         """Add the operation of a stage.
 
         Parameters
@@ -63,7 +63,7 @@ class _Translation:
             self.ops[part] = EinOp((op.result,), kept, (name,), op.extents, "id", c.monoid, itemsize=c.dtype.itemsize)
             self._made[c.node] = part
 
-    def _op(self, facts: Facts, name: str) -> EinOp:
+    def _op(self, facts: StageFacts, name: str) -> EinOp:
         stage, loops = facts.stage, facts.loops
         extents = {_label(i): n for i, n in enumerate(loops.extents)}
         result = tuple(extents) if stage.family.is_fused else tuple([_label(i) for i in loops.results[0]])
@@ -111,7 +111,7 @@ class _Translation:
 
 
 def ein_graph(
-    graph: Graph, facts: Sequence[Facts], shardings: Sequence[Sharding], outside: Mapping[int, Sharding | None]
+    graph: Graph, facts: Sequence[StageFacts], shardings: Sequence[Sharding], outside: Mapping[int, Sharding | None]
 ) -> EinGraph | None:
     """Return the stages as an EinGraph: stage ``n`` is the operation ``sn``, its loop ``i`` the label ``li``.
 
@@ -133,7 +133,7 @@ def ein_graph(
     return EinGraph(builder.inputs, builder.ops)
 
 
-def stage_bound(facts: Facts, p: int) -> float:
+def stage_bound(facts: StageFacts, p: int) -> float:
     """Return the bytes that a product must move at least on `p` members, whatever its cut and wherever its operands lie
     best.
     """

@@ -117,7 +117,7 @@ def _assigned(problem: Problem, places: Places, path: Path, order: Sequence[tupl
 
 
 def _survives(stack: list[_AxisFactor], target: list[PrimeAxis]) -> bool:
-    """Give the slots that are left the target's axes; whether those that are known agree."""
+    """Give the slots that are left on a stack the axes of the target; return whether the axes that they have agree."""
     at = 0
     for slot in stack:
         if slot.axes is not None:
@@ -136,7 +136,7 @@ def _survives(stack: list[_AxisFactor], target: list[PrimeAxis]) -> bool:
 
 
 def _fill(slots: list[_AxisFactor], places: Places, order: Sequence[tuple[int, ...]]) -> bool:
-    """Find axes for the slots that do not survive: free as long as they live."""
+    """Give the slots that are popped again axes that nobody else has meanwhile; return whether there are such axes."""
     used: dict[PrimeAxis, list[tuple[int, int]]] = {a: [] for a in places.primes(range(len(order)), order)}
     for slot in slots:
         for a in slot.axes or ():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -125,20 +126,10 @@ def _at_level(space: Space, src: IntArray, dst: IntArray, n_tiles: int) -> list[
 
 def finer(space: Space, parts: Parts, n_tiles: int) -> Iterator[Parts]:
     """Yield legal refinements of a weak type with this many tiles."""
-    n = int(np.prod(parts))
-    if n_tiles % n:
-        return
-
-    def extended(i: int, left: int, made: Parts) -> Iterator[Parts]:
-        if i == space.rank:
-            if left == 1 and space.is_legal(made):
-                yield made
-            return
-        for d in (1, *factors(left)):
-            if space.may_cut(i, parts[i] * d):
-                yield from extended(i + 1, left // d, (*made, parts[i] * d))
-
-    yield from extended(0, n_tiles // n, ())
+    n = prod(parts)
+    for made, left in space.refinements(parts, n_tiles // n) if n_tiles % n == 0 else ():
+        if left == 1 and space.is_legal(made):
+            yield made
 
 
 def _received(space: Space, x: IntArray, a: Parts, y: IntArray, b: Parts) -> int:

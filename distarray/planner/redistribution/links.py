@@ -14,11 +14,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from distarray.errors import ShardingError
-from distarray.planner.rates import Rates
+from distarray.planner.rates import Location, Rates
 from distarray.planner.redistribution.places import IntArray
-
-#: Node and process of a member: anything that tells them apart.
-Location: TypeAlias = tuple[Hashable, Hashable]
 
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -131,9 +128,5 @@ def _checked(members: Sequence[int], n: int, name: str) -> tuple[int, ...]:
 
 
 def link_rates(rates: Rates) -> tuple[FloatArray, FloatArray]:
-    """Return the seconds per message and per byte, by the class of the link. A bandwidth of 0 is unknown, and not
-    counted.
-    """
-    near = rates.bandwidth if rates.node_bandwidth is None else rates.node_bandwidth
-    per_byte = [1 / b if b else 0.0 for b in (near, rates.bandwidth)]
-    return np.array([0.0, *[rates.latency] * 3]), np.array([0.0, 0.0, *per_byte])
+    """Return the seconds per message and per byte, by the class of the link."""
+    return np.array([0.0, *[rates.latency] * 3]), np.array([0.0, 0.0, *rates.byte_seconds])

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from math import lcm
+from math import lcm, prod
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from distarray.errors import MemoryBudgetError, ShardingError
 from distarray.planner.cache import LRUCache
-from distarray.planner.rates import Rates, current_rates
+from distarray.planner.rates import Location, Rates, current_rates
 from distarray.planner.redistribution.exchange import boxes
-from distarray.planner.redistribution.links import Location, MemberMap, placed
+from distarray.planner.redistribution.links import MemberMap, placed
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.problem import Problem
 from distarray.planner.redistribution.senders import Pieces, lacking, one_each, pieces, wanted
@@ -26,6 +26,7 @@ from distarray.planner.redistribution.trace import Moment
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type, to_json
+from distarray.tables import format_table
 
 Mode: TypeAlias = Literal["paper", "fused", "direct", "auto"]
 #: How many waves move the array along which dimensions.
@@ -171,10 +172,7 @@ class Redistribution:
     @property
     def memory(self) -> int:
         """Return the bytes that a member needs for source and target, buffers and pieces."""
-        n = 1
-        for _, w in self.waves:
-            n *= w
-        return _needed(self, n)
+        return _needed(self, prod([w for _, w in self.waves]))
 
     @property
     def target(self) -> IntArray:
@@ -218,16 +216,11 @@ class Redistribution:
             f"{format_type(self.shape, None, self.src)} -> {format_type(self.shape, None, self.dst)}"
             f"     mesh {places}     mode {self.mode}"
         )
-        rows = [("step", "collective", "tile", "cost", "received max", "messages max")]
+        header = ("step", "collective", "tile", "cost", "received max", "messages max")
+        rows = []
         for n, (step, moment, count) in enumerate(zip(self.steps, self.trace[1:], self.messages), 1):
             tile = "[" + ", ".join(map(str, moment.shape)) + "]"
             rows.append((str(n), named(step), tile, str(moment.cost), str(moment.received.max()), str(count.max())))
-        widths = [max(len(row[c]) for row in rows) for c in range(6)]
-        left = (1, 2)
-        table = [
-            "  ".join(cell.ljust(w) if c in left else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths)))
-            for row in rows
-        ]
         problem = self.solution.problem
         others = []
         for mode in ("paper", "fused", "direct"):
@@ -243,7 +236,7 @@ class Redistribution:
         if self.waves:
             waves = ", ".join(f"{w} along dimension {i}" for i, w in self.waves)
             foot += f" | waves {waves}, {self.memory} bytes"
-        return "\n".join([head, *table, foot])
+        return "\n".join([head, format_table(header, rows, right=(0, 3, 4, 5)), foot])
 
 
 def _axes(mesh: Mesh) -> list[list[Any]]:

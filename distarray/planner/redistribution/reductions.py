@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from math import prod
 
 from distarray.planner.redistribution.groups import cells, gather_groups
 from distarray.planner.redistribution.places import IntArray, Places, places_of
@@ -69,9 +70,7 @@ def _reduced(problem: Problem, choice: list[tuple[int, int]]) -> tuple[Problem, 
     for axis, dim in choice:
         by_dim.setdefault(dim, []).append(axis)
     for dim, axes in sorted(by_dim.items(), reverse=True):
-        n = 1
-        for a in axes:
-            n *= problem.sizes[a]
+        n = prod([problem.sizes[a] for a in axes])
         if dim < 0:
             steps.append(AllReduce(n, _varying(places, axes)))
             continue
@@ -87,7 +86,5 @@ def _reduced(problem: Problem, choice: list[tuple[int, int]]) -> tuple[Problem, 
 def _varying(places: Places, axes: list[int]) -> IntArray:
     """Return groups of devices that differ in these axes alone, in the order of their index over them, minor first."""
     tiles = places.tiles((tuple(axes), tuple([a for a in range(len(places.sizes)) if a not in axes])))
-    n = 1
-    for a in axes:
-        n *= places.sizes[a]
+    n = prod([places.sizes[a] for a in axes])
     return gather_groups(cells(tiles[:, 1:], (places.n // n,)), tiles[:, 0], n)

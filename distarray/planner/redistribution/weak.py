@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count
-from math import inf
+from math import inf, prod
 from typing import Any, NamedTuple, Protocol
 
 from distarray.planner.redistribution.problem import Parts, Problem, factors, tile_size
@@ -61,12 +61,10 @@ class Space:
         self.src, self.dst = problem.src_parts, problem.dst_parts
         self.n_devices = problem.n_devices
         self.bound = problem.bound
-        self.size = 1
-        for s in shape:
-            self.size *= s
+        self.size = prod(shape)
         self.rank = len(shape)
-        self.n_src = _product(self.src)
-        self.n_dst = _product(self.dst)
+        self.n_src = prod(self.src)
+        self.n_dst = prod(self.dst)
         #: With sizes that divide, tiles multiply: a node costs what its number of tiles says.
         self.divides = all(s % k == 0 for s, k in zip(shape * 2, self.src + self.dst))
         self._most = tuple([max(s, a, b) for s, a, b in zip(shape, self.src, self.dst)])
@@ -75,7 +73,7 @@ class Space:
     def tile(self, parts: Parts) -> int:
         """Return the elements of the largest tile."""
         if self.divides:
-            return self.size // _product(parts)
+            return self.size // prod(parts)
         found = self._sizes.get(parts)
         if found is None:
             found = self._sizes[parts] = tile_size(self.shape, parts)
@@ -93,21 +91,22 @@ class Space:
 
     def starts(self) -> Iterator[Parts]:
         """Return what slices make of the source, with at least as many tiles as the target and a multiple of them."""
-        shape = self.src
-        rest = self.n_devices // self.n_src
-        n_dst = self.n_dst
+        for parts, left in self.refinements(self.src, self.n_devices // self.n_src):
+            if (self.n_devices // left) % self.n_dst == 0:
+                yield parts
 
-        def extended(i: int, left: int, parts: Parts) -> Iterator[Parts]:
+    def refinements(self, parts: Parts, n: int) -> Iterator[tuple[Parts, int]]:
+        """Yield the ways to cut dimensions further, by factors of `n` in all, and what each leaves of `n`."""
+
+        def extended(i: int, left: int, made: Parts) -> Iterator[tuple[Parts, int]]:
             if i == self.rank:
-                if (self.n_devices // left) % n_dst == 0:
-                    yield parts
+                yield made, left
                 return
-            yield from extended(i + 1, left, (*parts, shape[i]))
-            for n in factors(left):
-                if self.may_cut(i, shape[i] * n):
-                    yield from extended(i + 1, left // n, (*parts, shape[i] * n))
+            for d in (1, *factors(left)):
+                if self.may_cut(i, parts[i] * d):
+                    yield from extended(i + 1, left // d, (*made, parts[i] * d))
 
-        return extended(0, rest, ())
+        return extended(0, n, ())
 
     def missing(self, parts: Parts) -> int:
         """Return the dimensions that are not cut as finely as the target asks: each needs an all-to-all of its own."""
@@ -193,13 +192,6 @@ class Elements:
         return self._last if tile < self._last else 0
 
 
-def _product(parts: Parts) -> int:
-    n = 1
-    for k in parts:
-        n *= k
-    return n
-
-
 def _slices(src: Parts, parts: Parts) -> tuple[tuple[int, int], ...]:
     return tuple([(i, k // s) for i, (s, k) in enumerate(zip(src, parts)) if k != s])
 
@@ -225,7 +217,7 @@ def cheapest(space: Space, prices: Prices, limit: float = inf) -> Path | None:
         best[parts] = (g, n_moves)
         missing = space.missing(parts)
         valley = space.tile(parts)
-        least = space.size // _product(parts)
+        least = space.size // prod(parts)
         if not missing:
             steps, cost = prices.gathers(parts)
             done = (steps, cost, valley)
@@ -345,12 +337,12 @@ class _ByCost:
             sum([c % k != 0 for c, k in zip(self.common, space.src)]),
             sum([k > d for k, d in zip(parts, space.dst)]),
         )
-        key = self._key(space.size // _product(parts), 0, 0, facts)
+        key = self._key(space.size // prod(parts), 0, 0, facts)
         if key <= self.limit:
             self._push(key, 0, 0, _Prefix(parts, space.src, pushed), facts, (parts, None, None))
 
     def step(self) -> Path | None:
-        """Take the first of the queue: a path, or a state, from which others are reached."""
+        """Return the first of the queue if it is a path; of a state put what it leads to into the queue."""
         _, _, g, n_moves, state, facts, trail, path = heappop(self.heap)
         if path is not None:
             found: Path = path
@@ -389,7 +381,7 @@ class _ByCost:
     def _expand(self, g: float, n_moves: int, state: _Prefix, facts: _Remainder, trail: Any) -> None:
         space, prices, common = self.space, self.prices, self.common
         parts, dst, rank = state.parts, space.dst, range(space.n_fixed, space.rank)
-        tile, least = space.tile(parts), space.size // _product(parts)
+        tile, least = space.tile(parts), space.size // prod(parts)
         last = trail[1][:2] if trail[1] is not None and not prices.may_repeat else None
         for i in rank:
             k, d = parts[i], dst[i]

@@ -18,7 +18,7 @@ from distarray.planner.eindecomp.assignment import assign
 from distarray.planner.eindecomp.bounds import held_bound
 from distarray.planner.eindecomp.candidates import Options, kernel_counts, vectors
 from distarray.planner.eindecomp.fastest import placed
-from distarray.planner.eindecomp.machine import Machine, n_combines
+from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.moved import TIE, moved_elements
 from distarray.planner.eindecomp.paper_costs import n_kernels
 from distarray.planner.eindecomp.problems import PaperProblem
@@ -499,10 +499,6 @@ def test_the_bound_of_held_elements_is_the_least_over_real_splits() -> None:
             held.append(sum(p * math.prod(op.extents[x] / d[x] for x in t) for t in arrays))
         assert bound <= min(held) * (1 + 1e-9)
         assert bound >= 0.9 * min(held)
-
-
-def test_combining_tasks() -> None:
-    assert n_combines(np.array([1, 2, 8, 9, 64, 65])).tolist() == [0, 1, 1, 3, 9, 12]
 
 
 def test_paper_plans_know_their_placement_too() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distarray.array.namespace import namespace
-from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of, host, ints
+from distarray.io.onnx.operators.call import NodeCall, Row, Value, along, array_of, host, ints
 
 dx: Any = namespace()
 
@@ -39,7 +39,7 @@ def _log_softmax(x: Value, axis: int) -> Value:
 
 
 def _hardmax(x: Value, axis: int) -> Value:
-    at = dx.arange(x.shape[axis]).reshape(tuple(-1 if a == axis % x.ndim else 1 for a in range(x.ndim)))
+    at = dx.arange(x.shape[axis]).reshape(along(axis, x.ndim))
     return dx.where(at == dx.argmax(x, axis=axis, keepdims=True), 1, 0)
 
 
@@ -79,7 +79,7 @@ def _one_hot(call: NodeCall, at: Value, depth: Value, values: Value) -> Value:
     n = int(host(depth).reshape(-1)[0])
     at = dx.astype(at, np.int64) if at.dtype.kind in "iu" else at
     axis = call["axis"] % (at.ndim + 1)
-    wanted = dx.arange(n).reshape(tuple(-1 if a == axis else 1 for a in range(at.ndim + 1)))
+    wanted = dx.arange(n).reshape(along(axis, at.ndim + 1))
     is_there = dx.expand_dims(dx.where(at < 0, at + n, at), axis=axis) == wanted
     return dx.where(is_there, values[1], values[0])
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +17,8 @@ from distarray.array.array import DistArray
 from distarray.array.namespace import namespace
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
-from distarray.lazy import import_extra
+from distarray.io.onnx.function_calls import domain_of
+from distarray.io.onnx.onnx_package import onnx
 from distarray.types import DType, HostArray
 
 #: Elements up to which host data stay host data: shapes, axes, scalars, and what follows from them.
@@ -30,11 +30,6 @@ Row: TypeAlias = Callable[..., Any]
 
 #: The element types that numpy has, in ONNX's names.
 _ELEMENTS = "FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 COMPLEX128".split()
-
-
-def onnx_package() -> ModuleType:
-    """Return the package ``onnx``; raises as `import_extra` where it is missing."""
-    return import_extra("onnx", "ONNX models")
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +65,7 @@ class NodeCall:
     defaults: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.domain = "" if self.domain == "ai.onnx" else self.domain
+        self.domain = domain_of(self.domain)
         self.defaults = _defaults(self.op_type, self.domain, self.opset)
 
     def __getitem__(self, attribute: str) -> Any:
@@ -80,6 +75,11 @@ class NodeCall:
 
     def __str__(self) -> str:
         return f"node {self.name!r} ({self.op_type})" if self.name else f"node of {self.op_type}"
+
+    @property
+    def schema(self) -> Any:
+        """Return the schema of the operator, or None if ONNX has none of its name."""
+        return _schema(self.op_type, self.domain, self.opset)
 
     @property
     def has_subgraphs(self) -> bool:
@@ -107,13 +107,17 @@ class NodeCall:
 
 
 @cache
-def _defaults(op_type: str, domain: str, opset: int) -> dict[str, Any]:
-    onnx = onnx_package()
+def _schema(op_type: str, domain: str, opset: int) -> Any:
     try:
-        schema = onnx.defs.get_schema(op_type, opset, domain)
+        return onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
-        return {}
-    values = {name: a.default_value for name, a in schema.attributes.items()}
+        return None
+
+
+@cache
+def _defaults(op_type: str, domain: str, opset: int) -> dict[str, Any]:
+    schema = _schema(op_type, domain, opset)
+    values = {} if schema is None else {name: a.default_value for name, a in schema.attributes.items()}
     return {name: attribute_value(v, f"the default of {op_type}") for name, v in values.items() if v.type}
 
 
@@ -125,7 +129,6 @@ def dtype_of_element(element: int, where: str) -> DType:
     NotSupportedError
         If numpy has none; `where` says who asks.
     """
-    onnx = onnx_package()
     try:
         name = onnx.TensorProto.DataType.Name(element)
     except ValueError:
@@ -139,7 +142,7 @@ def dtype_of_element(element: int, where: str) -> DType:
 
 def element_of_dtype(dtype: Any) -> int:
     """Return the ONNX element type of a dtype."""
-    return int(onnx_package().helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
 def tensor_value(tensor: Any, where: str) -> HostArray:
@@ -152,7 +155,6 @@ def tensor_value(tensor: Any, where: str) -> HostArray:
     ValueError
         If they are elsewhere, or fewer than the shape says.
     """
-    onnx = onnx_package()
     dtype_of_element(tensor.data_type, where)
     if onnx.external_data_helper.uses_external_data(tensor):
         raise ValueError(f"{where}: its elements are in another file, which only initializers of a model may have")
@@ -177,7 +179,6 @@ def attribute_value(attribute: Any, where: str) -> Any:
     """Return the value of an AttributeProto: numbers, text, host arrays, lists of them; graphs and types as they
     are.
     """
-    onnx = onnx_package()
     proto = onnx.AttributeProto
     if attribute.type == proto.SPARSE_TENSOR:
         return _sparse_value(attribute.sparse_tensor, where)
@@ -207,6 +208,15 @@ def host(value: Value) -> HostArray:
 def ints(value: Value) -> list[int]:
     """Return the elements of a value as integers."""
     return [int(n) for n in host(value).reshape(-1)]
+
+
+def along(axis: int, ndim: int) -> tuple[int, ...]:
+    """Return the shape by which a vector broadcasts along one of `ndim` axes.
+
+    >>> along(-2, 3)
+    (1, -1, 1)
+    """
+    return tuple([-1 if a == axis % ndim else 1 for a in range(ndim)])
 
 
 def array_of(value: Value) -> DistArray:

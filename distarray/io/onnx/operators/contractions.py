@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from distarray.array.namespace import namespace
-from distarray.io.onnx.operators.call import NodeCall, Row, Value
+from distarray.io.onnx.operators.call import NodeCall, Row, Value, along
 
 dx: Any = namespace()
 
@@ -43,7 +43,7 @@ def _along(parameter: Value, x: Value, axis: int, block: int) -> Value:
     if not parameter.ndim or (parameter.ndim == 1 and parameter.shape[0] == 1 and not block):
         return dx.reshape(parameter, ())
     if not block:
-        return dx.reshape(parameter, tuple(-1 if a == axis % x.ndim else 1 for a in range(x.ndim)))
+        return dx.reshape(parameter, along(axis, x.ndim))
     axis %= x.ndim
     repeated = dx.repeat(parameter, block, axis=axis)
     return repeated[tuple(slice(x.shape[axis]) if a == axis else slice(None) for a in range(x.ndim))]

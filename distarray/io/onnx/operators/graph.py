@@ -10,10 +10,11 @@ import numpy as np
 
 from distarray.array.environment import environment
 from distarray.expr.expr import Environment
-from distarray.io.onnx.function_calls import subgraphs
-from distarray.io.onnx.operators.call import SMALL, NodeCall, Value, array_of, attribute_value, is_host, onnx_package
+from distarray.io.onnx.function_calls import call_key, subgraphs
+from distarray.io.onnx.onnx_package import onnx
+from distarray.io.onnx.operators.call import SMALL, NodeCall, Value, array_of, attribute_value, is_host
 from distarray.io.onnx.operators.initializers import initial_value
-from distarray.io.onnx.operators.kernels import folded, node_proto, run_kernel, schema_of, type_proto
+from distarray.io.onnx.operators.kernels import folded, node_proto, run_kernel, type_proto
 from distarray.io.onnx.operators.rows import ROWS
 
 
@@ -192,14 +193,13 @@ class Scope:
         proto = node.proto
         referred = {name: self.attributes.get(of) for name, of in node.references.items()}
         attributes = {**node.attributes, **{name: value for name, value in referred.items() if value is not None}}
-        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        domain, op_type, overload = call_key(proto)
         version = self.opsets.get(domain, self.opsets.get("ai.onnx") if not domain else None)
         if version is None:
             raise ValueError(
-                f"node {proto.name!r} ({proto.op_type}): the model imports no opset of the domain {proto.domain!r}"
+                f"node {proto.name!r} ({op_type}): the model imports no opset of the domain {proto.domain!r}"
             )
-        overload = getattr(proto, "overload", "")
-        return NodeCall(proto.op_type, domain, attributes, version, self, proto.name, list(proto.output), overload)
+        return NodeCall(op_type, domain, attributes, version, self, proto.name, list(proto.output), overload)
 
 
 # --------------------------------------------------------------------------------------------------- one operator
@@ -221,7 +221,7 @@ def evaluate(call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
     own = scope.graph.library.functions.get((call.domain, call.op_type, call.overload))
     if own is not None:
         return scope.function(call, own, given)
-    if schema_of(call) is None:
+    if call.schema is None:
         raise ValueError(
             f"{call}: opset {call.opset} of the domain {call.domain or 'ai.onnx'!r} has no such operator, and the "
             "model no such function"
@@ -254,8 +254,7 @@ def _settled(value: Value) -> Value:
 
 def _schema_function(call: NodeCall, inputs: Sequence[Value]) -> Any:
     """Return the function that the schema of an operator says it is, for these inputs; None if it says none."""
-    schema = schema_of(call)
-    onnx = onnx_package()
+    schema = call.schema
     plain = [v for v in schema.function_opset_versions if v <= call.opset]
     if plain:
         return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(plain)))

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from distarray.io.onnx.operators.call import SMALL, Value, attribute_value, dtype_of_element, onnx_package, tensor_value
+from distarray.io.onnx.onnx_package import onnx
+from distarray.io.onnx.operators.call import SMALL, Value, attribute_value, dtype_of_element, tensor_value
 from distarray.io.onnx.wellformed import external_elements
 
 
@@ -20,7 +21,6 @@ def initial_value(tensor: Any, folder: str | None) -> tuple[str, Value]:
     ValueError
         If it is in a file that is none of the model's folder.
     """
-    onnx = onnx_package()
     if isinstance(tensor, onnx.SparseTensorProto):
         where = f"initializer {tensor.values.name!r}"
         wrapped = onnx.AttributeProto(type=onnx.AttributeProto.SPARSE_TENSOR, sparse_tensor=tensor)

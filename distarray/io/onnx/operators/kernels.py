@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ from distarray.expr.bind import bind, unbox
 from distarray.expr.expr import ITEM
 from distarray.expr.op import declare
 from distarray.expr.params import ItemParams
+from distarray.io.onnx.onnx_package import onnx
 from distarray.io.onnx.operators.call import (
     SMALL,
     NodeCall,
@@ -28,7 +29,6 @@ from distarray.io.onnx.operators.call import (
     element_of_dtype,
     host,
     is_host,
-    onnx_package,
 )
 from distarray.types import DType, HostArray, Shape
 
@@ -50,27 +50,12 @@ _RANDOM = frozenset(
 _Types: TypeAlias = list[tuple[Shape, DType]]
 
 
-@cache
-def _schema(op_type: str, opset: int, domain: str) -> Any:
-    defs = onnx_package().defs
-    try:
-        return defs.get_schema(op_type, opset, domain)
-    except defs.SchemaError:
-        return None
-
-
-def schema_of(call: NodeCall) -> Any:
-    """Return the schema of an operator, or None if ONNX has none of its name."""
-    return _schema(call.op_type, call.opset, call.domain)
-
-
 def node_proto(call: NodeCall, inputs: Sequence[Value]) -> Any:
     """Return the node as a NodeProto whose inputs are ``i0``, ``i1`` ... and whose outputs are ``o0`` ..."""
-    onnx = onnx_package()
     names_in = ["" if v is None else f"i{k}" for k, v in enumerate(inputs)]
     wanted = [f"o{k}" if name or not k else "" for k, name in enumerate(call.outputs)]
     node = onnx.helper.make_node(call.op_type, names_in, wanted, call.name, domain=call.domain)
-    schema = schema_of(call)
+    schema = call.schema
     for name, value in call.attributes.items():
         known = schema.attributes.get(name) if schema is not None else None
         value = onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else getattr(value, "proto", value)
@@ -81,7 +66,7 @@ def node_proto(call: NodeCall, inputs: Sequence[Value]) -> Any:
 
 def type_proto(value: Value, with_shape: bool = True) -> Any:
     """Return the TypeProto of a value."""
-    helper = onnx_package().helper
+    helper = onnx.helper
     if isinstance(value, list):
         inside = type_proto(value[0], False) if value else helper.make_tensor_type_proto(1, None)
         return helper.make_sequence_type_proto(inside)
@@ -90,10 +75,9 @@ def type_proto(value: Value, with_shape: bool = True) -> Any:
 
 def _inferred(call: NodeCall, inputs: Sequence[Value]) -> _Types | None:
     """Return shape and dtype of each output, or None if one cannot be told without computing."""
-    schema = schema_of(call)
+    schema = call.schema
     if schema is None or any(isinstance(v, list) for v in inputs):
         return None
-    onnx = onnx_package()
     given = {f"i{k}": v for k, v in enumerate(inputs) if v is not None}
     known = {name: onnx.numpy_helper.from_array(v, name) for name, v in given.items() if is_host(v)}
     types = {name: type_proto(v) for name, v in given.items()}
@@ -126,7 +110,7 @@ def _inferred(call: NodeCall, inputs: Sequence[Value]) -> _Types | None:
 def _evaluator(model: bytes) -> Any:
     from onnx.reference import ReferenceEvaluator
 
-    return ReferenceEvaluator(onnx_package().ModelProto.FromString(model))
+    return ReferenceEvaluator(onnx.ModelProto.FromString(model))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,12 +140,11 @@ class ReferenceKernel:
         return made[0] if len(made) == 1 else tuple(made)
 
     def __repr__(self) -> str:
-        node = onnx_package().ModelProto.FromString(self.model).graph.node[0]
+        node = onnx.ModelProto.FromString(self.model).graph.node[0]
         return str(node.op_type)
 
 
 def _kernel(call: NodeCall, inputs: Sequence[Value], fixed: dict[str, Any], names: Sequence[str]) -> ReferenceKernel:
-    onnx = onnx_package()
     node = node_proto(call, inputs)
     # Any shape: parts of a batch have the batch's extent by themselves.
     typed = [onnx.helper.make_value_info(f"i{k}", type_proto(v, False)) for k, v in enumerate(inputs) if v is not None]
@@ -179,7 +162,7 @@ def _kernel(call: NodeCall, inputs: Sequence[Value], fixed: dict[str, Any], name
 def folded(call: NodeCall, inputs: Sequence[Value]) -> tuple[HostArray | None, ...] | None:
     """Return the outputs of an operator on small host data, if they are small host data too; else None."""
     given = [v for v in inputs if v is not None]
-    if not given or call.op_type in _RANDOM or call.has_subgraphs or schema_of(call) is None:
+    if not given or call.op_type in _RANDOM or call.has_subgraphs or call.schema is None:
         return None
     if not all(is_host(v) and v.size <= SMALL for v in given):
         return None

@@ -16,7 +16,9 @@ from distarray.array.environment import within
 from distarray.array.namespace import namespace
 from distarray.expr.bind import check_mask
 from distarray.expr.lens import Reshape
-from distarray.io.onnx.operators.call import NodeCall, Value, array_of, attribute_value, dtype_of_element, onnx_package
+from distarray.io.onnx.function_calls import domain_of
+from distarray.io.onnx.onnx_package import onnx
+from distarray.io.onnx.operators.call import NodeCall, Value, array_of, attribute_value, dtype_of_element
 from distarray.io.onnx.operators.graph import Library, PreparedGraph, Scope, evaluate
 from distarray.io.onnx.protobuf import read_graph
 from distarray.io.onnx.violations import raise_errors
@@ -63,12 +65,12 @@ def run_node(
     """
     wanted = [f"output {i}" for i in range(outputs)] if isinstance(outputs, int) else list(outputs)
     where = f"node {name!r} ({op_type})"
-    protos = onnx_package().AttributeProto
+    protos = onnx.AttributeProto
     library = Library()
     given = {key: attribute_value(v, where) if isinstance(v, protos) else v for key, v in attributes.items()}
     given = {key: PreparedGraph(v, library) if hasattr(v, "initializer") else v for key, v in given.items()}
-    opsets = {"" if domain == "ai.onnx" else domain: opset}
-    scope = Scope(PreparedGraph(onnx_package().GraphProto(), library), (), opsets)
+    opsets = {domain_of(domain): opset}
+    scope = Scope(PreparedGraph(onnx.GraphProto(), library), (), opsets)
     made = evaluate(NodeCall(op_type, domain, given, opset, scope, name, wanted), inputs)
     return tuple(_boxed(value) if output else None for output, value in zip(wanted, made))
 
@@ -111,7 +113,7 @@ class PlainModel:
     """
 
     def __init__(self, model: Any, folder: str | None = None) -> None:
-        if not isinstance(model, onnx_package().ModelProto):
+        if not isinstance(model, onnx.ModelProto):
             raise TypeError(f"{type(model).__name__} is no ModelProto; onnx.load(path) gives the one in a file")
         raise_errors([replace(fault, severity="error") for fault in read_graph(model, folder=folder).faults])
         self.graph = PreparedGraph(model.graph, Library(model.functions, folder))

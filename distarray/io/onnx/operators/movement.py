@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distarray.array.namespace import namespace
-from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of, host, ints, is_host
+from distarray.io.onnx.operators.call import NodeCall, Row, Value, along, array_of, host, ints, is_host
 
 dx: Any = namespace()
 
@@ -138,7 +138,7 @@ def _transpose(call: NodeCall, x: Value) -> Value:
 
 def _beside(n: int, axis: int, ndim: int) -> Any:
     """Return the indices of an axis of `n` elements, as they broadcast beside others of `ndim` axes."""
-    return np.arange(n).reshape(tuple(-1 if a == axis else 1 for a in range(ndim)))
+    return np.arange(n).reshape(along(axis, ndim))
 
 
 def _gather_elements(call: NodeCall, x: Value, at: Value) -> Value:
@@ -194,7 +194,7 @@ def _scatter_tensor(call: NodeCall, cache: Value, update: Value, first: Value = 
 def _reverse_sequence(call: NodeCall, x: Value, lengths: Value) -> Value:
     time, batch = call["time_axis"] % x.ndim, call["batch_axis"] % x.ndim
     steps = dx.asarray(_beside(x.shape[time], time, x.ndim))
-    own = dx.reshape(lengths, tuple(-1 if a == batch else 1 for a in range(x.ndim)))
+    own = dx.reshape(lengths, along(batch, x.ndim))
     return dx.take_along_axis(x, dx.where(steps < own, own - 1 - steps, steps), axis=time)
 
 

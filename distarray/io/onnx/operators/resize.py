@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from distarray.array.namespace import namespace
-from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of, host, ints
+from distarray.io.onnx.operators.call import NodeCall, Row, Value, along, array_of, host, ints
 from distarray.types import HostArray
 
 dx: Any = namespace()
@@ -113,7 +113,7 @@ def _resize(call: NodeCall, x: Value, roi: Value = None, scales: Value = None, s
         made = _along(call, made, axis, at, scale)
         if mode == "tf_crop_and_resize":
             inside = (at >= 0) & (at <= n - 1)
-            beside = inside.reshape(tuple(-1 if a == axis else 1 for a in range(x.ndim)))
+            beside = inside.reshape(along(axis, x.ndim))
             made = dx.where(beside, made, call["extrapolation_value"])
     return dx.astype(made, dtype, copy=False)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distarray.diagnostics.table import format_nbytes, format_seconds, format_table, html_table
+from distarray.tables import format_nbytes, format_seconds, format_table, html_table
 
 
 @pytest.mark.parametrize(
