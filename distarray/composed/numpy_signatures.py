@@ -188,9 +188,9 @@ def mean(
     where: Any = _NOT_GIVEN,
 ) -> DistArray:
     """Return the mean over `axis`; of integers in double."""
-    if _is_plain(_NOT_GIVEN, where):
+    if _is_plain(_NOT_GIVEN, where) and (dtype is None or as_dtype(dtype) != np.float16):
         return _put(out, reductions.mean(x, axis, dtype, keepdims=_keep(keepdims)))
-    return _put(out, masked_mean(as_distarray(x), axis, dtype, _keep(keepdims), mask_of(where)))
+    return _put(out, masked_mean(as_distarray(x), axis, dtype, _keep(keepdims), _counted(where)))
 
 
 def corrected(ddof: float | None, correction: Any) -> float:
@@ -261,13 +261,18 @@ def _is_of_moments(x: Any, dtype: DTypeLike) -> bool:
     if dtype is None:
         return True
     kind, given = as_dtype(dtype).kind, as_distarray(x).dtype.kind
-    return given in "mM" or (kind not in "biu" and (kind != "f" or given != "c"))
+    is_rounded = as_dtype(dtype) == np.float16
+    return given in "mM" or (kind in "fc" and not is_rounded and (kind == given or (kind == "f" and given != "c")))
 
 
 def _masked_variance(x: Any, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: Any, mean: Any) -> Any:
-    counted = None if where is _NOT_GIVEN or where is True else mask_of(where)
     about = None if mean is _NOT_GIVEN else mean
-    return masked_variance(as_distarray(x), axis, dtype, ddof, _keep(keepdims), counted, about)
+    return masked_variance(as_distarray(x), axis, dtype, ddof, _keep(keepdims), _counted(where), about)
+
+
+def _counted(where: Any) -> Any:
+    """Return which elements count, None: all."""
+    return None if where is _NOT_GIVEN or where is True else mask_of(where)
 
 
 @ready_made(1)

@@ -19,6 +19,7 @@ from distarray.arguments import flag, normalize_axes, normalize_axis, refuse_loo
 from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
 from distarray.expr.bind import bind_reduce, bind_reshape, unbox
+from distarray.expr.errstates import quotient_name
 from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import side_by_side
@@ -210,9 +211,25 @@ def _count(x: Array, axis: AxesLike, name: str) -> int:
 
 def mean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
     """Return the mean over `axis`; of integers in double."""
-    if _count(x, axis, "mean") == 0:
+    is_of_nothing = _count(x, axis, "mean") == 0
+    if is_of_nothing:
         warn_user("Mean of empty slice")
-    return _reduce(MEAN, x, axis, keepdims, dtype)
+    made = _reduce(MEAN, x, axis, keepdims, dtype)
+    if is_of_nothing:
+        _divide_nothing(made, quotient_name(made.ndim, made.dtype))
+    return made
+
+
+def _divide_nothing(made: Array, name: str) -> None:
+    """Do what numpy does where it divides nothing by nothing for each element of a result, at the user's line."""
+    if not made.size or made.dtype.kind == "m":
+        return
+    if np.geterr()["invalid"] == "warn":
+        warn_user(f"invalid value encountered in {name}")
+    elif name == "divide":
+        np.divide(np.zeros(1), 0)
+    else:
+        np.float64(0) / 0
 
 
 def var(
@@ -230,10 +247,15 @@ def std(
 
 
 def _moments(op: Op, x: Array, axis: AxesLike, ddof: float, keepdims: bool, dtype: DTypeLike | None) -> Array:
-    if ddof >= _count(x, axis, op.name):
+    count = _count(x, axis, op.name)
+    if ddof >= count:
         warn_user("Degrees of freedom <= 0 for slice")
-    made = _deviation if op is STD else _variance
-    return made(x, axis, dtype, int(ddof) if float(ddof).is_integer() else ddof, keepdims=bool(keepdims))
+    function = _deviation if op is STD else _variance
+    made = function(x, axis, dtype, int(ddof) if float(ddof).is_integer() else ddof, keepdims=bool(keepdims))
+    if not count:
+        _divide_nothing(made, "divide")  # the mean, which numpy keeps as an array
+        _divide_nothing(made, quotient_name(made.ndim, made.dtype))
+    return made
 
 
 @ready_made(1)
