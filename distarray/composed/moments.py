@@ -51,7 +51,7 @@ def masked_mean(
     )
     count = _count(x, axis, keepdims, where)
     if where is not None:
-        count = elementwise.counted(count, "Mean of empty slice")
+        count = elementwise.counts(count, "Mean of empty slice")
     elif count == 0:
         warn_user("Mean of empty slice")
     return _quotient(total, count, result, passes_nan)
@@ -113,7 +113,6 @@ def masked_variance(
         left: Any = max(count - ddof, 0)
     else:
         warning = "Degrees of freedom <= 0 for slice" + ("." if passes_nan else "")
-        left = elementwise.maximum(elementwise.counted(elementwise.subtract(count, ddof), warning), 0)
-    if passes_nan:
-        left = elementwise.where(elementwise.greater(left, 0), left, np.nan)
-    return _quotient(spread, left, result, passes_nan)
+        left = elementwise.maximum(elementwise.counts(elementwise.subtract(count, ddof), warning), 0)
+    made = _quotient(spread, left, result, passes_nan)
+    return elementwise.where(elementwise.greater(left, 0), made, np.nan) if passes_nan else made

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import flag, shown
+from distarray.arguments import keeps_axes, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.moments import masked_mean, masked_variance, not_nan
-from distarray.composed.numpy_signatures import corrected, mean, var
+from distarray.composed.numpy_signatures import corrected, mean, root, var
 from distarray.composed.ufunc_reductions import reduce
 from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
@@ -83,7 +83,7 @@ def nanmean(
         return mean(x, axis, dtype, out, keepdims, where=where)
     counted = not_nan(x, None if where is True else where)
     _check_inexact(x, dtype, out)
-    made = masked_mean(without_nan(x, 0.0), axis, dtype, flag(keepdims, "keepdims"), counted, passes_nan=True)
+    made = masked_mean(without_nan(x, 0.0), axis, dtype, keeps_axes(keepdims), counted, passes_nan=True)
     return into(out, made, casting="unsafe")  # type: ignore[no-any-return]
 
 
@@ -107,8 +107,7 @@ def nanstd(
     """Return the standard deviation over `axis` of what is not nan; nan where too little is left."""
     x = as_distarray(x)
     _check_inexact(x, dtype, out)
-    spread = _nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction)
-    return into(out, elementwise.sqrt(spread))  # type: ignore[no-any-return]
+    return into(out, root(_nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction)))  # type: ignore[no-any-return]
 
 
 def _check_inexact(x: DistArray, dtype: DTypeLike, out: Any) -> None:
@@ -129,4 +128,4 @@ def _nanvar(
     counted = not_nan(x, None if where is True else where)
     about = None if mean is _NOT_GIVEN else mean
     plain = without_nan(x, 0.0)
-    return masked_variance(plain, axis, dtype, less, flag(keepdims, "keepdims"), counted, about, passes_nan=True)
+    return masked_variance(plain, axis, dtype, less, keeps_axes(keepdims), counted, about, passes_nan=True)

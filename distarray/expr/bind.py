@@ -245,7 +245,7 @@ def _clip(x: Any, *rest: Any) -> Any:  # arrays and scalars, then which bounds t
 _INFER: dict[str, Callable[..., Any]] = {
     "byteswap": lambda x: x,
     "clip": _clip,
-    "counted": lambda x, _: x,
+    "counts": lambda x, _: x,
     "complex": lambda x, y: np.empty(0, np.result_type(x, y, np.complex64)),
     "frexp": lambda x, which: np.frexp(x)[which],
     "modf": lambda x, which: np.modf(x)[which],
@@ -510,5 +510,5 @@ def bind_put(base: Expr, lens: Affine, value: Expr | Scalar) -> Expr:
     `lens` must be injective, since a broadcast view is read-only, and `value` must broadcast to ``lens.shape``: both
     are checked by the caller, as numpy does it, before any node exists.
     """
-    node = Expr(PUT, (base, value), base.shape, base.dtype, base.env, (), lens, base.pin, user_frame())
+    node = Expr(PUT, (base, value), base.shape, base.dtype, base.env, (), lens, base.pin, user_frame(), errstate())
     return simplify(node)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from distarray.errors import warn_user
 from distarray.types import DType
 
 ErrState: TypeAlias = tuple[str, ...] | None
@@ -67,7 +68,18 @@ def mode_of(kind: str, state: ErrState) -> str:
 
 def text_of(kind: str, function: str) -> str:
     """Return what numpy says of an event, which may be said already."""
-    return f"{kind}{IN}{function}" if kind in EVENTS else kind
+    return f"{kind}{IN}{function.removesuffix('_in_order')}" if kind in EVENTS else kind
+
+
+def divide_by_zero(x: float, name: str) -> None:
+    """Do what numpy does where it divides a number by 0 by a function of this name, at the user's line."""
+    kind = "divide by zero" if x else "invalid value"
+    if mode_of(kind, errstate()) == "warn":
+        warn_user(text_of(kind, name))
+    elif name == "divide":
+        np.divide(np.full(1, x), 0)
+    else:
+        np.float64(x) / 0
 
 
 def quotient_name(ndim: int, dtype: DType) -> str:

@@ -289,13 +289,13 @@ def _copying(of: Callable[[Any], Any]) -> Callable[[tuple[Any, ...], DType], Cal
     return make
 
 
-def _counted(params: tuple[Any, ...], dtype: DType) -> Call:
-    def counts(x: Any) -> Any:
+def _counts(params: tuple[Any, ...], dtype: DType) -> Call:
+    def seen(x: Any) -> Any:
         if np.less_equal(x, 0).any():
             say(params[0])
         return x
 
-    return _copying(counts)(params, dtype)
+    return _copying(seen)(params, dtype)
 
 
 def _bits(params: tuple[Any, ...], dtype: DType) -> Call:
@@ -342,7 +342,7 @@ _OWN: dict[str, Callable[[tuple[Any, ...], DType], Call]] = {
     "byteswap": _copying(lambda x: x.byteswap()),
     "clip": _clip,
     "complex": _complex,
-    "counted": _counted,
+    "counts": _counts,
     "copy": _copying(lambda x: x),
     "imag": _copying(np.imag),
     "real": _copying(np.real),

@@ -166,7 +166,13 @@ def _report(met: Sequence[tuple[str, Expr]], *, is_call: bool = False) -> None:
 def _numpys(node: Expr) -> str:
     """Return the name by which numpy warns of an operation."""
     kind = node.op.kind
-    return "reduce" if kind == "reduce" else event_name(node.op.name) if kind == "map" else node.op.name
+    if kind == "contract":
+        return str(node.params.name)
+    return event_name(node.op.name) if kind == "map" else _OTHERS.get(kind, node.op.name)
+
+
+#: By kind of operation, how numpy's warnings call all of it.
+_OTHERS = {"reduce": "reduce", "put": "cast"}
 
 
 def uses_of(steps: Sequence[Expr], wanted: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:

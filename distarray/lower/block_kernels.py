@@ -85,7 +85,7 @@ def _kernel_spec(low: Lowering, draft: Draft, finish: FinishOf | None) -> StageS
         stores=tuple(node.dtype) if isinstance(node.dtype, tuple) else (node.dtype,),
         finishes=finishes,
         device=low.env.device,
-        name=node.op.name,
+        name=getattr(node.params, "name", node.op.name),
         params=node.params,
         extents=loops.extents,
     )

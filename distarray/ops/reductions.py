@@ -15,11 +15,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from distarray.arguments import flag, normalize_axes, normalize_axis, refuse_loose_axis
+from distarray.arguments import keeps_axes, normalize_axes, normalize_axis, refuse_loose_axis
 from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
 from distarray.expr.bind import bind_reduce, bind_reshape, unbox
-from distarray.expr.errstates import quotient_name
+from distarray.expr.errstates import divide_by_zero, quotient_name
 from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import side_by_side
@@ -81,7 +81,7 @@ def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike |
     node, box = one_array(op.name, x)
     axes = _axes(op, axis, node.ndim)
     if keepdims is not False:
-        keepdims = flag(keepdims, "keepdims")
+        keepdims = keeps_axes(keepdims)
     result = (
         _result_dtype(op.name, node.dtype) if dtype is None else _wanted_dtype(op.name, node.dtype, as_dtype(dtype))
     )
@@ -197,7 +197,7 @@ def _arg_reduce(op: Op, x: Array, axis: int | None, keepdims: bool) -> Array:
     if builtins.any(node.shape[a] == 0 for a in axes):
         raise ValueError(f"attempt to get {op.name} of an empty sequence: shape {node.shape}, axis {axis}")
     _result_dtype(op.name, node.dtype)
-    return _reduce(op, x, axes, keepdims, np.intp)
+    return _reduce(op, x, axes, bool(keepdims), np.intp)
 
 
 # ----------------------------------------------------------------------------------------------------- moments
@@ -221,15 +221,9 @@ def mean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, 
 
 
 def _divide_nothing(made: Array, name: str) -> None:
-    """Do what numpy does where it divides nothing by nothing for each element of a result, at the user's line."""
-    if not made.size or made.dtype.kind == "m":
-        return
-    if np.geterr()["invalid"] == "warn":
-        warn_user(f"invalid value encountered in {name}")
-    elif name == "divide":
-        np.divide(np.zeros(1), 0)
-    else:
-        np.float64(0) / 0
+    """Do what numpy does where it divides nothing by nothing for each element of a result."""
+    if made.size and made.dtype.kind != "m":
+        divide_by_zero(0, name)
 
 
 def var(
@@ -251,7 +245,7 @@ def _moments(op: Op, x: Array, axis: AxesLike, ddof: float, keepdims: bool, dtyp
     if ddof >= count:
         warn_user("Degrees of freedom <= 0 for slice")
     function = _deviation if op is STD else _variance
-    made = function(x, axis, dtype, int(ddof) if float(ddof).is_integer() else ddof, keepdims=bool(keepdims))
+    made = function(x, axis, dtype, int(ddof) if float(ddof).is_integer() else ddof, keepdims=keeps_axes(keepdims))
     if not count:
         _divide_nothing(made, "divide")  # the mean, which numpy keeps as an array
         _divide_nothing(made, quotient_name(made.ndim, made.dtype))
