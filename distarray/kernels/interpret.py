@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from distarray.expr.bind import accumulator_dtype
-from distarray.expr.errstates import modes_to_hear
+from distarray.expr.errstates import mode_of, modes_to_hear, text_of
 from distarray.expr.expr import GET, Expr, late_params
 from distarray.kernels import tables
 from distarray.kernels.backends import NUMPY
@@ -72,6 +72,7 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
     with np.errstate(call=note, divide="call", over="call", invalid="call", under="ignore"):
         for node in steps:
             _noted(node, _step(node, values, uses, root, fresh), values, uses, root, fresh)
+    _refuse(met)
     _report(met)
     return {id(node): _owned(node, values[id(node)], fresh, root) for node in order if id(node) in wanted}
 
@@ -124,6 +125,7 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[HostArray, 
     hearing, given = listener(), list(values.values())
     hearing.run(_compute, steps, values, hearing)
     met = hearing.heard()
+    _refuse(met)
     last = steps[-1]
     value = values.pop(id(last))
     if type(value) is not np.ndarray or not value.flags.c_contiguous:
@@ -154,6 +156,16 @@ def _compute(steps: Sequence[Expr], values: dict[int, Any], hearing: Listener) -
                 raise
             value = node.memo.blocks[0]  # of a view that another thread has computed meanwhile
         _noted(node, value, values, uses, root, fresh)
+
+
+def _refuse(met: Sequence[tuple[str, Expr]]) -> None:
+    """Raise the first of the floating point events of nodes of which numpy raises an error."""
+    for kind, node in met:
+        if mode_of(kind, node.errstate) == "raise":
+            error = FloatingPointError(text_of(kind, _numpys(node)))
+            if node.origin is not None:
+                error.add_note(f"{node.op.name}, called at {node.origin}")
+            raise error
 
 
 def _report(met: Sequence[tuple[str, Expr]], *, is_call: bool = False) -> None:
