@@ -177,9 +177,10 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         copy_back[...] = outs[-1]
     if problems:
         report(problems, stage.where)
-    for finish, shape, parts in zip(stage.finishes, tile.finish, partials, strict=True):
-        partial = _merge_regions(finish, parts, tile, backend)
-        results.append(partial if shape is None else finish(partial, shape, backend))
+    with hearing("reduce", stage.where) if partials else nullcontext():
+        for finish, shape, parts in zip(stage.finishes, tile.finish, partials, strict=True):
+            partial = _merge_regions(finish, parts, tile, backend)
+            results.append(partial if shape is None else finish(partial, shape, backend))
     if new_base is not None:
         results.append(new_base)
     if tile.is_unfinished:
@@ -284,10 +285,10 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     def kernel(here: Sequence[Array]) -> Array:
         return contract(backend, here, stage.params, stage.stores[0])
 
+    (shape,) = tile.finish
     with hearing(stage.name, stage.where):
         partial = in_parts(stage.parts, blocks, kernel)
-    (shape,) = tile.finish
-    return partial if shape is None else stage.finishes[0](partial, shape, backend)
+        return partial if shape is None else stage.finishes[0](partial, shape, backend)
 
 
 def _joined(reads: Sequence[Read], values: Sequence[Any], backend: Any) -> list[Array]:
@@ -315,7 +316,7 @@ def combine_partials(stage: StageSpec, member: int, k: int, shape: tuple[int, ..
     `shape` is that of the result.
     """
     backend, finish = backend_for(stage.device, member), stage.finishes[k]
-    with hearing("reduce", stage.where):
+    with hearing(stage.name or "reduce", stage.where):
         partial = finish.combine(partials, backend)
         return partial if shape is None else finish(partial, shape, backend)
 

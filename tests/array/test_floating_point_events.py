@@ -62,6 +62,10 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], np.ndarray]] = {
     "a sum cast to integers": (lambda xp, x: xp.sum(x, axis=0, dtype="i4"), INFINITE),
     "a mean of infinities": (lambda xp, x: xp.mean(x, axis=1), INFINITE),
     "a mean rounded to half floats": (lambda xp, x: xp.mean(x, axis=1, dtype="f2"), np.full((2, 3), 6e4, "f2")),
+    "a matrix product of half floats": (lambda xp, x: x @ x.T, np.full((2, 3), 6e4, "f2")),
+    "an inner product that overflows": (lambda xp, x: xp.dot(x[0], x[0]), HUGE),
+    "an einsum that overflows": (lambda xp, x: xp.einsum("ij,kj->ik", x, x), HUGE),
+    "a sum of half floats": (lambda xp, x: xp.sum(x, axis=1), np.full((2, 3), 6e4, "f2")),
     "a mean of nothing": (lambda xp, x: xp.mean(x[:0], axis=0), HUGE),
     "a variance of nothing": (lambda xp, x: xp.var(x[:0]), HUGE),
     "a variance of one": (lambda xp, x: xp.var(x[:1], axis=0, ddof=1), NANS[1:]),
@@ -78,6 +82,16 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], np.ndarray]] = {
     "a nanvar of nothing": (lambda xp, x: xp.nanvar(x, axis=1), NANS),
     "a nanstd of little": (lambda xp, x: xp.nanstd(x, axis=1, ddof=1), NANS),
 }
+
+
+@pytest.mark.parametrize("mode", ["warn", "raise"])
+@pytest.mark.parametrize("name", ["a mean rounded to half floats", "a sum of half floats"])
+def test_what_one_tile_finishes_is_told_too(name: str, mode: str) -> None:
+    function, x = CASES[name]
+    team = dx.Team((2,), ("R",))
+    with dx.config.set(eager_bytes=0, block_bytes=0):
+        found = outcome(function, dx, dx.asarray(x, team=team, sharding=("R", None)), mode)
+    assert found[1:] == outcome(function, np, x, mode)[1:]
 
 
 @pytest.mark.parametrize("mode", MODES)
