@@ -28,13 +28,10 @@ from distarray.ops.elementwise import (
     divide,
     equal,
     imag,
-    isnan,
-    logical_not,
     multiply,
     real,
     sqrt,
     subtract,
-    where,
 )
 from distarray.ops.elementwise import astype as _astype
 from distarray.ops.families import Array, one_array, ready_made
@@ -405,31 +402,3 @@ def average(
     products = multiply(_astype(x, dtype, copy=False), _astype(w, dtype, copy=False))  # a product of i8 would wrap
     total = divide(sum(products, axis=axis, dtype=dtype, keepdims=keepdims), scale)
     return (operands.box(total), operands.box(scale)) if returned else operands.box(total)
-
-
-# Reductions that pass over nan: nan replaced by what changes nothing.
-
-
-def _replaced(name: str, x: Array, by: float) -> Array:
-    node, _ = one_array(name, x)
-    return where(isnan(x), by, x) if node.dtype.kind in "fc" else x
-
-
-def nansum(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
-    """Return `sum` with nan as 0."""
-    return sum(_replaced("nansum", x, 0.0), axis=axis, dtype=dtype, keepdims=keepdims)
-
-
-def nanmean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
-    """Return `mean` of what is not nan."""
-    node, _ = one_array("nanmean", x)
-    if node.dtype.kind not in "fc":
-        return mean(x, axis=axis, dtype=dtype, keepdims=keepdims)
-    total = nansum(x, axis=axis, dtype=dtype, keepdims=keepdims)
-    return _per(total, sum(logical_not(isnan(x)), axis=axis, keepdims=keepdims))
-
-
-def _per(total: Array, count: Array) -> Array:
-    # In the dtype of the total: a count is an integer, and would widen single precision.
-    node, _ = one_array("divide", total)
-    return divide(total, _astype(count, node.dtype, copy=False))

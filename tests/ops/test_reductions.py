@@ -13,7 +13,6 @@ import distarray as dx
 from distarray.expr.op import CATALOGUE
 
 REDUCTIONS = sorted(name for name, op in CATALOGUE.items() if op.kind == "reduce" and not name.endswith(".reduce"))
-NAN = ["nansum", "nanmean"]  # of which others are composed; all seven: tests/composed/test_ufuncs.py
 DTYPES = "? b B h H i I l L e f d F D m8[s] M8[D]".split()
 SHAPE = (2, 3, 4)
 AXES = [
@@ -202,17 +201,6 @@ def test_numpys_cumulative_flattens(kit, name, axis):
 
 
 # -------------------------------------------------------------------------------------------------- compositions
-
-
-@pytest.mark.parametrize("axis", [None, 0, 2, (0, 2)])
-@pytest.mark.parametrize("name", NAN)
-@pytest.mark.parametrize("dtype", ["i", "f", "d", "D"])
-def test_nan_is_passed_over(kit, name, axis, dtype):
-    x = sample(dtype)
-    if x.dtype.kind in "fc":
-        x[0, 1, :3] = np.nan
-        x[1, 2, 0] = np.nan
-    check(kit, lambda: getattr(ops, name)(kit.node(x), axis=axis), lambda: getattr(np, name)(x, axis=axis), dtype)
 
 
 def test_ptp_and_average(kit):
