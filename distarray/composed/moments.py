@@ -42,13 +42,19 @@ def _count(x: DistArray, axis: Any, keepdims: bool, where: Any) -> Any:
 
 
 def masked_mean(
-    x: DistArray, axis: Any, dtype: DTypeLike, keepdims: bool, where: Any, *, passes_nan: bool = False
+    x: DistArray,
+    axis: Any,
+    dtype: DTypeLike,
+    keepdims: bool,
+    where: Any,
+    *,
+    passes_nan: bool = False,
+    is_zero: bool = False,
 ) -> Any:
-    """Return the mean of the elements that count; `passes_nan`: as numpy's functions that pass over nan."""
+    """Return the mean of the elements that count; for `passes_nan` and `is_zero` see `masked_variance`."""
     result, work = _dtypes(x, dtype, passes_nan)
-    total = reduce(
-        np.add, x, axis, None if work.kind == "m" else work, keepdims=keepdims, where=True if where is None else where
-    )
+    added = True if where is None or is_zero else where
+    total = reduce(np.add, x, axis, None if work.kind == "m" else work, keepdims=keepdims, where=added)
     count = _count(x, axis, keepdims, where)
     if where is not None:
         count = elementwise.counts(count, "Mean of empty slice")
@@ -74,6 +80,7 @@ def masked_variance(
     mean: Any = None,
     *,
     passes_nan: bool = False,
+    is_zero: bool = False,
 ) -> Any:
     """Return the variance of the elements that count, in two passes: the mean first.
 
@@ -85,13 +92,15 @@ def masked_variance(
         About what, if that is known already; it has kept the axes.
     passes_nan
         As numpy's functions that pass over nan: the result is nan where the divisor is 0, which is all they say of it.
+    is_zero
+        Whether what does not count is 0, and adds nothing.
     """
     result, work = _dtypes(x, dtype, passes_nan)
     is_complex = x.dtype.kind == "c"
     if x.dtype == np.float16 and work.kind in "fc" and not passes_nan:
         x = x.astype(work, copy=False)
     if mean is None:
-        total = reduce(np.add, x, axis, work, keepdims=True, where=True if where is None else where)
+        total = reduce(np.add, x, axis, work, keepdims=True, where=True if where is None or is_zero else where)
         mean = _quotient(total, _count(x, axis, True, where), work, passes_nan)
     away = elementwise.subtract(x, mean)
     if passes_nan:

@@ -83,7 +83,9 @@ def nanmean(
         return mean(x, axis, dtype, out, keepdims, where=where)
     counted = not_nan(x, None if where is True else where)
     _check_inexact(x, dtype, out)
-    made = masked_mean(without_nan(x, 0.0), axis, dtype, keeps_axes(keepdims), counted, passes_nan=True)
+    made = masked_mean(
+        without_nan(x, 0.0), axis, dtype, keeps_axes(keepdims), counted, passes_nan=True, is_zero=where is True
+    )
     return into(out, made, casting="unsafe")  # type: ignore[no-any-return]
 
 
@@ -128,4 +130,6 @@ def _nanvar(
     counted = not_nan(x, None if where is True else where)
     about = None if mean is _NOT_GIVEN else mean
     plain = without_nan(x, 0.0)
-    return masked_variance(plain, axis, dtype, less, keeps_axes(keepdims), counted, about, passes_nan=True)
+    return masked_variance(
+        plain, axis, dtype, less, keeps_axes(keepdims), counted, about, passes_nan=True, is_zero=where is True
+    )

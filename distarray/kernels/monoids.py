@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -500,6 +500,9 @@ MONOIDS: dict[str, Monoid] = {
 }
 
 
+_PLAIN: AbstractContextManager[None] = nullcontext()
+
+
 def finish_reduction(
     name: str, monoid: str, partial: Any, n: int, ndim: int, dtype: np.dtype[Any], params: tuple[Any, ...]
 ) -> Any:
@@ -519,12 +522,15 @@ def finish_reduction(
     if name != "mean" and type(partial) is np.ndarray and partial.dtype == dtype:
         return MONOIDS[monoid].finish(partial, dtype)
     if name == "mean" or monoid == "moments":
-        with named(quotient_name(ndim, dtype)) if n else np.errstate(all="ignore"):
-            if name == "mean":
+        if name == "mean":
+            with named(quotient_name(ndim, dtype)) if dtype.kind == "c" else _PLAIN:
                 partial = partial / n if n else partial * np.nan
-            else:
-                partial = MONOIDS[monoid].finish(partial, of=name, correction=params[0] if params else 0.0)
-        with named("cast") if dtype == np.float16 else nullcontext():
+        else:
+            less = params[0] if params else 0.0
+            divides = np.errstate(all="ignore") if not n else named(quotient_name(ndim, dtype)) if n <= less else _PLAIN
+            with divides:
+                partial = MONOIDS[monoid].finish(partial, of=name, correction=less)
+        with named("cast") if dtype == np.float16 else _PLAIN:
             result = astype(namespace(partial), partial, dtype)
     else:
         result = MONOIDS[monoid].finish(partial, dtype)
