@@ -220,6 +220,13 @@ def flag(value: Any, name: str) -> bool:
     return n != 0
 
 
+def keeps_axes(keepdims: Any) -> bool:
+    """Return ``keepdims=`` of a reduction: numpy's take True, False and integers, and refuse a ``numpy.bool``."""
+    if isinstance(keepdims, np.bool):
+        raise TypeError(f"keepdims={shown(keepdims)}: 'numpy.bool' object cannot be interpreted as an integer")
+    return flag(keepdims, "keepdims")
+
+
 def number(value: Any, name: str, *, real: bool = False) -> Any:
     """Return one number, of Python or numpy, or an array without axes; with `real` none that is complex.
 

@@ -27,6 +27,7 @@ from distarray.array.window import be_known, traced
 from distarray.errors import held_warnings
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
+from distarray.expr.errstates import errstate, is_heeded
 from distarray.expr.expr import GET, ITEM, SOURCE, Environment, Expr, late_params, postorder, user_frame
 from distarray.expr.lens import Lens, get
 from distarray.expr.op import Op
@@ -351,7 +352,7 @@ def call_at_call(
         value, met = heard(ready.call, blocks)
     except Exception:
         return None  # the way through nodes raises it where it is met
-    if met and (set(met) != {"underflow"} or np.geterr()["under"] != "ignore"):
+    if met and is_heeded(met, errstate()):
         return None  # as it warns
     if counters.active:
         small.count()

@@ -290,9 +290,9 @@ def ascontiguousarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistAr
 
 
 def asfortranarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
-    """Return `obj` as an array with blocks of layout F."""
+    """Return `obj` as an array with blocks of layout F; itself if its elements lie in that order already."""
     made = asarray(obj, dtype, **where)
-    return made.with_layout("F") if made.ndim > 1 else made
+    return made if made.flags.f_contiguous else made.with_layout("F")
 
 
 def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0, **where: Any) -> DistArray:

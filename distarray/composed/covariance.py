@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -13,6 +14,7 @@ from distarray.composed.creation import empty
 from distarray.composed.views import as_it_is, beside
 from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
+from distarray.expr.errstates import divide_by_zero
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, elementwise, joining
 from distarray.ops.families import ready_made
@@ -53,6 +55,7 @@ def cov(
     weights, divisor = _weights(x, fweights, aweights, less)
     if divisor <= 0:
         warn_user("Degrees of freedom <= 0 for slice")
+        divide_by_zero(1, "divide")
         divisor = 0.0
     if weights is None:
         centred = x - x.mean(axis=1, keepdims=True)
@@ -61,7 +64,7 @@ def cov(
         centred = x - (x * weights).sum(axis=1, keepdims=True) / weights.sum()
         turned = (centred * weights).T
     product = contractions.matmul(centred, elementwise.conj(turned) if x.dtype.kind == "c" else turned)
-    return (product / divisor).squeeze()  # type: ignore[no-any-return]  # boxed as x is
+    return (product * (1 / divisor if divisor else math.inf)).squeeze()  # type: ignore[no-any-return]  # boxed as x is
 
 
 def _variables(m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray:

@@ -21,7 +21,7 @@ from distarray.composed.collections import compute, persist
 from distarray.composed.creation import zeros
 from distarray.composed.index_tricks import ravel_multi_index
 from distarray.composed.views import as_it_is, beside
-from distarray.errors import NotSupportedError
+from distarray.errors import NotSupportedError, warn_user
 from distarray.expr.expr import Environment
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import differences, elementwise, quantiles, reductions, searching
@@ -178,10 +178,19 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     range
         The ends of the first and the last bin; the extremes of the elements by default.
     """
-    x = as_it_is(a)
+    x = _subtractable(a)
     if weights is not None:
         weights = _beside_all(x, weights)
     return beside(x, _edges(x.ravel(), bins, range, weights))
+
+
+def _subtractable(a: Any) -> DistArray:
+    """Return the elements of `a`, truth values as numbers, of which numpy warns."""
+    x = as_it_is(a)
+    if x.dtype != bool:
+        return x
+    warn_user(f"Converting input from {x.dtype} to {np.uint8} for compatibility.")
+    return x.astype(np.uint8)  # type: ignore[no-any-return]  # boxed as it is
 
 
 def _beside_all(x: DistArray, weights: Any) -> DistArray:
@@ -348,7 +357,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = 
 
     With `weights` their sums instead of counts; with `density` such that the integral over the range is 1.
     """
-    x = as_it_is(a)
+    x = _subtractable(a)
     if weights is not None:
         x, weights = x.ravel(), _beside_all(x, weights).ravel()
     else:

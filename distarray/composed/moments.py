@@ -5,6 +5,7 @@ Compositions of sums; what concerns all elements is one monoid (`distarray.ops.r
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from distarray.arguments import normalize_axes
 from distarray.array.array import DistArray
 from distarray.composed.ufunc_reductions import mask_of, mask_over, reduce
 from distarray.dtypes import as_dtype
+from distarray.errors import warn_user
 from distarray.ops import elementwise, reductions
 from distarray.types import DType, DTypeLike
 
@@ -23,10 +25,13 @@ def not_nan(x: DistArray, where: Any) -> Any:
     return numbers if where is None else elementwise.logical_and(numbers, mask_of(where))
 
 
-def _dtypes(x: DistArray, dtype: DTypeLike) -> tuple[DType, DType]:
-    """Return the dtype of the result, and that in which it is computed: half floats in single."""
+def _dtypes(x: DistArray, dtype: DTypeLike, passes_nan: bool) -> tuple[DType, DType]:
+    """Return the dtype of the result, and that in which it is computed: half floats in single, unless that is said or
+    nan is passed over.
+    """
     result = as_dtype(dtype) if dtype is not None else np.dtype(np.float64) if x.dtype.kind in "biu" else x.dtype
-    return result, np.dtype(np.float32) if result == np.float16 else result
+    is_wider = result == np.float16 and dtype is None and not passes_nan
+    return result, np.dtype(np.float32) if is_wider else result
 
 
 def _count(x: DistArray, axis: Any, keepdims: bool, where: Any) -> Any:
@@ -36,11 +41,33 @@ def _count(x: DistArray, axis: Any, keepdims: bool, where: Any) -> Any:
     return reductions.sum(mask_over(x, where), axis, keepdims=keepdims)
 
 
-def masked_mean(x: DistArray, axis: Any, dtype: DTypeLike, keepdims: bool, where: Any) -> Any:
-    """Return the mean of the elements that count."""
-    result, work = _dtypes(x, dtype)
-    total = reduce(np.add, x, axis, None if work.kind == "m" else work, keepdims=keepdims, where=where)
-    return elementwise.divide(total, _count(x, axis, keepdims, where)).astype(result, copy=False)
+def masked_mean(
+    x: DistArray,
+    axis: Any,
+    dtype: DTypeLike,
+    keepdims: bool,
+    where: Any,
+    *,
+    passes_nan: bool = False,
+    is_zero: bool = False,
+) -> Any:
+    """Return the mean of the elements that count; for `passes_nan` and `is_zero` see `masked_variance`."""
+    result, work = _dtypes(x, dtype, passes_nan)
+    added = True if where is None or is_zero else where
+    total = reduce(np.add, x, axis, None if work.kind == "m" else work, keepdims=keepdims, where=added)
+    count = _count(x, axis, keepdims, where)
+    if where is not None:
+        count = elementwise.counts(count, "Mean of empty slice")
+    elif count == 0:
+        warn_user("Mean of empty slice")
+    return _quotient(total, count, result, passes_nan)
+
+
+def _quotient(total: Any, count: Any, dtype: DType, passes_nan: bool) -> Any:
+    """Return a quotient as `dtype`; of what passes over nan numpy says nothing where nothing is left to count."""
+    with np.errstate(divide="ignore", invalid="ignore") if passes_nan else nullcontext():
+        quotient = elementwise.divide(total, count)
+    return quotient.astype(dtype, copy=False)
 
 
 def masked_variance(
@@ -52,7 +79,8 @@ def masked_variance(
     where: Any = None,
     mean: Any = None,
     *,
-    is_nan_of_few: bool = False,
+    passes_nan: bool = False,
+    is_zero: bool = False,
 ) -> Any:
     """Return the variance of the elements that count, in two passes: the mean first.
 
@@ -62,26 +90,38 @@ def masked_variance(
         What is taken off the count for the divisor, which is at least 0.
     mean
         About what, if that is known already; it has kept the axes.
-    is_nan_of_few
-        Whether the result is nan where the divisor is 0: numpy's rule for what passes over nan.
+    passes_nan
+        As numpy's functions that pass over nan: the result is nan where the divisor is 0, which is all they say of it.
+    is_zero
+        Whether what does not count is 0, and adds nothing.
     """
-    result, work = _dtypes(x, dtype)
-    if x.dtype == np.float16 and work.kind in "fc":
+    result, work = _dtypes(x, dtype, passes_nan)
+    is_complex = x.dtype.kind == "c"
+    if x.dtype == np.float16 and work.kind in "fc" and not passes_nan:
         x = x.astype(work, copy=False)
     if mean is None:
-        total = reduce(np.add, x, axis, work, keepdims=True, where=True if where is None else where)
-        mean = elementwise.divide(total, _count(x, axis, True, where)).astype(work, copy=False)
+        total = reduce(np.add, x, axis, work, keepdims=True, where=True if where is None or is_zero else where)
+        mean = _quotient(total, _count(x, axis, True, where), work, passes_nan)
     away = elementwise.subtract(x, mean)
-    if away.dtype.kind == "c":
+    if passes_nan:
+        away = away.astype(x.dtype, copy=False)
+        square = elementwise.multiply(away, elementwise.conj(away)).real if is_complex else away * away
+    elif is_complex:
         square = elementwise.add(elementwise.square(away.real), elementwise.square(away.imag))
-        result = result.type(0).real.dtype if dtype is None else result
     else:
         square = elementwise.square(away)
+    if is_complex and dtype is None:
+        result = result.type(0).real.dtype
     spread = reduce(
         np.add, square, axis, None if dtype is None else work, keepdims=keepdims, where=True if where is None else where
     )
     count = _count(x, axis, keepdims, where)
-    left = max(count - ddof, 0) if where is None else elementwise.maximum(elementwise.subtract(count, ddof), 0)
-    if is_nan_of_few:
-        left = elementwise.where(elementwise.greater(left, 0), left, np.nan)
-    return elementwise.divide(spread, left).astype(result, copy=False)
+    if where is None:
+        if count <= ddof:
+            warn_user("Degrees of freedom <= 0 for slice")
+        left: Any = max(count - ddof, 0)
+    else:
+        warning = "Degrees of freedom <= 0 for slice" + ("." if passes_nan else "")
+        left = elementwise.maximum(elementwise.counts(elementwise.subtract(count, ddof), warning), 0)
+    made = _quotient(spread, left, result, passes_nan)
+    return elementwise.where(elementwise.greater(left, 0), made, np.nan) if passes_nan else made

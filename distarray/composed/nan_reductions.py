@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import flag
+from distarray.arguments import keeps_axes, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.moments import masked_mean, masked_variance, not_nan
-from distarray.composed.numpy_signatures import corrected, mean, var
+from distarray.composed.numpy_signatures import corrected, mean, root, var
 from distarray.composed.ufunc_reductions import reduce
 from distarray.composed.views import as_distarray
+from distarray.dtypes import as_dtype
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise
 from distarray.ops.families import by_numpy, ready_made
@@ -81,8 +82,10 @@ def nanmean(
     if x.dtype.kind not in "fc":
         return mean(x, axis, dtype, out, keepdims, where=where)
     counted = not_nan(x, None if where is True else where)
-    _check_inexact(x, out)
-    made = masked_mean(without_nan(x, 0.0), axis, dtype, flag(keepdims, "keepdims"), counted)
+    _check_inexact(x, dtype, out)
+    made = masked_mean(
+        without_nan(x, 0.0), axis, dtype, keeps_axes(keepdims), counted, passes_nan=True, is_zero=where is True
+    )
     return into(out, made, casting="unsafe")  # type: ignore[no-any-return]
 
 
@@ -94,7 +97,7 @@ def nanvar(
 ) -> DistArray:  # fmt: skip
     """Return the variance over `axis` of what is not nan; nan where too little is left."""
     x = as_distarray(x)
-    _check_inexact(x, out)
+    _check_inexact(x, dtype, out)
     return into(out, _nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction), casting="unsafe")  # type: ignore[no-any-return]
 
 
@@ -105,13 +108,16 @@ def nanstd(
 ) -> DistArray:  # fmt: skip
     """Return the standard deviation over `axis` of what is not nan; nan where too little is left."""
     x = as_distarray(x)
-    _check_inexact(x, out)
-    spread = _nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction)
-    return into(out, elementwise.sqrt(spread))  # type: ignore[no-any-return]
+    _check_inexact(x, dtype, out)
+    return into(out, root(_nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction)))  # type: ignore[no-any-return]
 
 
-def _check_inexact(x: DistArray, out: Any) -> None:
-    if hasattr(out, "dtype") and out.dtype.kind not in "fc" and x.dtype.kind in "fc":
+def _check_inexact(x: DistArray, dtype: DTypeLike, out: Any) -> None:
+    if x.dtype.kind not in "fc":
+        return
+    if dtype is not None and as_dtype(dtype).kind not in "fc":
+        raise TypeError(f"If a is inexact, then dtype must be inexact: a has {x.dtype!r}, dtype={shown(dtype)}")
+    if hasattr(out, "dtype") and out.dtype.kind not in "fc":
         raise TypeError(f"If a is inexact, then out must be inexact: a has {x.dtype!r} and out {out.dtype!r}")
 
 
@@ -124,4 +130,6 @@ def _nanvar(
     counted = not_nan(x, None if where is True else where)
     about = None if mean is _NOT_GIVEN else mean
     plain = without_nan(x, 0.0)
-    return masked_variance(plain, axis, dtype, less, flag(keepdims, "keepdims"), counted, about, is_nan_of_few=True)
+    return masked_variance(
+        plain, axis, dtype, less, keeps_axes(keepdims), counted, about, passes_nan=True, is_zero=where is True
+    )

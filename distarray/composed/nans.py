@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import flag, normalize_axis
+from distarray.arguments import normalize_axis
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.blockwise import map_blocks
@@ -47,7 +47,7 @@ def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: boo
     ValueError
         If there is nothing but nan somewhere along `axis`.
     """
-    return _position(argmax, a, -math.inf, axis, out, flag(keepdims, "keepdims"))
+    return _position(argmax, a, -math.inf, axis, out, bool(keepdims))
 
 
 def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:
@@ -58,7 +58,7 @@ def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: boo
     ValueError
         If there is nothing but nan somewhere along `axis`.
     """
-    return _position(argmin, a, math.inf, axis, out, flag(keepdims, "keepdims"))
+    return _position(argmin, a, math.inf, axis, out, bool(keepdims))
 
 
 def _position(

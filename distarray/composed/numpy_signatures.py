@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import CASTINGS, choice, flag, naming, number
+from distarray.arguments import CASTINGS, choice, keeps_axes, naming, number
 from distarray.array.array import DistArray
 from distarray.array.out import into, into_copied
 from distarray.composed.moments import masked_mean, masked_variance
@@ -32,14 +32,14 @@ from distarray.ops import (
     sorting,
 )
 from distarray.ops.families import by_numpy, ready_made
-from distarray.types import AxesLike, DTypeLike
+from distarray.types import AxesLike, Casting, DTypeLike
 
 #: What ``initial=`` and ``keepdims=`` are when they are not given: numpy tells them from None and False.
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 
 
 def _keep(keepdims: Any) -> bool:
-    return False if keepdims is _NOT_GIVEN else flag(keepdims, "keepdims")
+    return False if keepdims is _NOT_GIVEN else keeps_axes(keepdims)
 
 
 def _is_plain(initial: Any, where: Any) -> bool:
@@ -158,7 +158,7 @@ def argmax(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: boo
     """Return the index of the first largest element along `axis`; of the flattened array by default. The first nan
     wins.
     """
-    return _put_index(out, reductions.argmax(x, axis, keepdims=_keep(keepdims)))
+    return _put_index(out, reductions.argmax(x, axis, keepdims=keepdims is not _NOT_GIVEN and bool(keepdims)))
 
 
 @ready_made(1)
@@ -166,7 +166,7 @@ def argmin(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: boo
     """Return the index of the first smallest element along `axis`; of the flattened array by default. The first nan
     wins.
     """
-    return _put_index(out, reductions.argmin(x, axis, keepdims=_keep(keepdims)))
+    return _put_index(out, reductions.argmin(x, axis, keepdims=keepdims is not _NOT_GIVEN and bool(keepdims)))
 
 
 def _put_index(out: Any, index: Any) -> DistArray:
@@ -188,9 +188,9 @@ def mean(
     where: Any = _NOT_GIVEN,
 ) -> DistArray:
     """Return the mean over `axis`; of integers in double."""
-    if _is_plain(_NOT_GIVEN, where):
+    if _is_plain(_NOT_GIVEN, where) and (dtype is None or as_dtype(dtype) != np.float16):
         return _put(out, reductions.mean(x, axis, dtype, keepdims=_keep(keepdims)))
-    return _put(out, masked_mean(as_distarray(x), axis, dtype, _keep(keepdims), mask_of(where)))
+    return _put(out, masked_mean(as_distarray(x), axis, dtype, _keep(keepdims), _counted(where)))
 
 
 def corrected(ddof: float | None, correction: Any) -> float:
@@ -226,10 +226,13 @@ def std(
     less = corrected(ddof, correction)
     if _is_plain(mean, where) and _is_of_moments(x, dtype):
         return into(out, reductions.std(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
-    variance = _masked_variance(x, axis, dtype, less, keepdims, where, mean)
-    casting = "same_kind" if variance.ndim else "unsafe"  # numpy's root of an array is written into the variance
-    root = elementwise.sqrt(variance).astype(variance.dtype, casting=casting, copy=False)
-    return into(out, root)  # type: ignore[no-any-return]
+    return into(out, root(_masked_variance(x, axis, dtype, less, keepdims, where, mean)))  # type: ignore[no-any-return]
+
+
+def root(variance: DistArray) -> DistArray:
+    """Return the root of a variance, in its dtype: numpy writes that of an array into it."""
+    casting: Casting = "same_kind" if variance.ndim else "unsafe"
+    return elementwise.sqrt(variance).astype(variance.dtype, casting=casting, copy=False)  # type: ignore[no-any-return]
 
 
 @side_by_side
@@ -261,13 +264,18 @@ def _is_of_moments(x: Any, dtype: DTypeLike) -> bool:
     if dtype is None:
         return True
     kind, given = as_dtype(dtype).kind, as_distarray(x).dtype.kind
-    return given in "mM" or (kind not in "biu" and (kind != "f" or given != "c"))
+    is_rounded = as_dtype(dtype) == np.float16
+    return given in "mM" or (kind in "fc" and not is_rounded and (kind == given or (kind == "f" and given != "c")))
 
 
 def _masked_variance(x: Any, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: Any, mean: Any) -> Any:
-    counted = None if where is _NOT_GIVEN or where is True else mask_of(where)
     about = None if mean is _NOT_GIVEN else mean
-    return masked_variance(as_distarray(x), axis, dtype, ddof, _keep(keepdims), counted, about)
+    return masked_variance(as_distarray(x), axis, dtype, ddof, _keep(keepdims), _counted(where), about)
+
+
+def _counted(where: Any) -> Any:
+    """Return which elements count, None: all."""
+    return None if where is _NOT_GIVEN or where is True else mask_of(where)
 
 
 @ready_made(1)

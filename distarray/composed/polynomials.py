@@ -255,9 +255,10 @@ def poly(seq_of_zeros: Any) -> Any:  # an array, or 1.0 if there are no zeros, a
     if not x.size:
         return 1.0
     a: DistArray = beside(x, np.ones(1, x.dtype))
-    for i in range(x.size):
-        zero = _zeros(x, 1)
-        a = joining.concat([a, zero]) - joining.concat([zero, a * x[i]])
+    with np.errstate(all="ignore"):  # numpy does not look at the flags here
+        for i in range(x.size):
+            zero = _zeros(x, 1)
+            a = joining.concat([a, zero]) - joining.concat([zero, a * x[i]])
     if a.dtype.kind == "c" and (is_real or _conjugate(x)):
         # the zeros are conjugates of each other: numpy drops what rounding leaves
         return elementwise.real(a)
@@ -287,7 +288,7 @@ def roots(p: Any) -> DistArray:
         inner = inner.astype(np.float64)
     n = inner.size
     if n < 2:
-        return _zeros(p, at_zero, np.float64 if n == 0 else inner.dtype)
+        return _zeros(p, at_zero, np.float64)
     below = manipulation.diag(beside(p, np.ones(n - 2, inner.dtype)), -1)
     companion = joining.concat([(-inner[1:] / inner[0])[None, :], below[1:]]) if n > 2 else -inner[1:] / inner[0]
     found = linalg.eigvals(companion.reshape((n - 1, n - 1)))

@@ -54,7 +54,8 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
                 "dimensional instead."
             )
         warn_user(
-            "Arrays of 2-dimensional vectors are deprecated. Use arrays of 3-dimensional vectors instead.",
+            "Arrays of 2-dimensional vectors are deprecated. Use arrays of 3-dimensional vectors instead. (deprecated "
+            "in NumPy 2.0)",
             DeprecationWarning,
         )
     if sizes == (2, 2):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import flag, host_array, normalize_axes, shown
+from distarray.arguments import host_array, keeps_axes, normalize_axes, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.views import as_distarray, beside
@@ -114,7 +114,7 @@ def reduce(
     name = ufunc.__name__
     x = as_distarray(x)
     axes = _axes(x, axis)
-    keep = False if keepdims is _NOT_GIVEN else flag(keepdims, "keepdims")
+    keep = False if keepdims is _NOT_GIVEN else keeps_axes(keepdims)
     loop = loop_dtype(ufunc, "reduce", x, dtype, out)
     if len(axes) > 1 and (name not in ufunc_methods.ASSOCIATIVE or ufunc is np.lcm):  # numpy does not know it of lcm
         raise ValueError(f"reduction operation '{name}' is not reorderable, so at most one axis may be specified")

@@ -21,6 +21,7 @@ import numpy as np
 from distarray import hooks
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError, NotSupportedError
+from distarray.expr.errstates import errstate
 from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, Environment, Expr, Scalar, source, user_frame
 from distarray.expr.lens import Affine
 from distarray.expr.op import Op
@@ -244,6 +245,7 @@ def _clip(x: Any, *rest: Any) -> Any:  # arrays and scalars, then which bounds t
 _INFER: dict[str, Callable[..., Any]] = {
     "byteswap": lambda x: x,
     "clip": _clip,
+    "counts": lambda x, _: x,
     "complex": lambda x, y: np.empty(0, np.result_type(x, y, np.complex64)),
     "frexp": lambda x, which: np.frexp(x)[which],
     "modf": lambda x, which: np.modf(x)[which],
@@ -311,17 +313,6 @@ def infer_map(op: Op, params: tuple[Hashable, ...], args: Sequence[Any]) -> DTyp
 def _asked(function: Callable[..., Any], *args: Any) -> DType:
     with np.errstate(all="ignore"):
         return as_dtype(function(*args).dtype)
-
-
-_DEFAULT_ERRSTATE = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
-
-
-def errstate() -> tuple[str, ...] | None:
-    """Return numpy's floating-point state as (divide, over, under, invalid), or None for numpy's default."""
-    state = np.geterr()
-    if state == _DEFAULT_ERRSTATE:
-        return None
-    return (state["divide"], state["over"], state["under"], state["invalid"])
 
 
 def bind_map(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> Any:
@@ -519,5 +510,5 @@ def bind_put(base: Expr, lens: Affine, value: Expr | Scalar) -> Expr:
     `lens` must be injective, since a broadcast view is read-only, and `value` must broadcast to ``lens.shape``: both
     are checked by the caller, as numpy does it, before any node exists.
     """
-    node = Expr(PUT, (base, value), base.shape, base.dtype, base.env, (), lens, base.pin, user_frame())
+    node = Expr(PUT, (base, value), base.shape, base.dtype, base.env, (), lens, base.pin, user_frame(), errstate())
     return simplify(node)

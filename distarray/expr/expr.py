@@ -348,8 +348,10 @@ class Expr:
 
     @property
     def is_to_raise(self) -> bool:
-        """Return whether numpy is to raise of elements: ``errstate`` of the user's says so of some kind of them."""
-        return self.errstate is not None and "raise" in self.errstate
+        """Return whether numpy is to raise, or to call something of the user's, of elements: ``errstate`` of the user's
+        says so of some kind of event.
+        """
+        return self.errstate is not None and any(mode not in ("ignore", "warn", "print") for mode in self.errstate)
 
     @property
     def is_live(self) -> bool:

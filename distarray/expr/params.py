@@ -46,6 +46,8 @@ class ContractParams(NamedTuple):
         By which the labels go that the result lacks.
     pinned
         The mesh axes of these labels, where the user said how the loop is cut.
+    name
+        By which numpy tells of floating-point events.
     """
 
     operands: tuple[Labels, ...]
@@ -53,6 +55,7 @@ class ContractParams(NamedTuple):
     join: Any
     monoid: str
     pinned: tuple[tuple[str, ...], ...] = ()
+    name: str = "einsum"
 
 
 class IndexParams(NamedTuple):

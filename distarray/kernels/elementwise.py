@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.expr.errstates import say
 from distarray.kernels.random_maps import MAPS
 from distarray.types import DType
 
@@ -288,6 +289,15 @@ def _copying(of: Callable[[Any], Any]) -> Callable[[tuple[Any, ...], DType], Cal
     return make
 
 
+def _counts(params: tuple[Any, ...], dtype: DType) -> Call:
+    def seen(x: Any) -> Any:
+        if np.count_nonzero(x > 0) < np.size(x):
+            say(params[0])
+        return x
+
+    return _copying(seen)(params, dtype)
+
+
 def _bits(params: tuple[Any, ...], dtype: DType) -> Call:
     return _copying(lambda x: x.view(np.dtype(params[0])))(params, dtype)
 
@@ -332,6 +342,7 @@ _OWN: dict[str, Callable[[tuple[Any, ...], DType], Call]] = {
     "byteswap": _copying(lambda x: x.byteswap()),
     "clip": _clip,
     "complex": _complex,
+    "counts": _counts,
     "copy": _copying(lambda x: x),
     "imag": _copying(np.imag),
     "real": _copying(np.real),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from distarray.expr.bind import accumulator_dtype
+from distarray.expr.errstates import mode_of, modes_to_hear, text_of
 from distarray.expr.expr import GET, Expr, late_params
 from distarray.kernels import tables
 from distarray.kernels.backends import NUMPY
@@ -71,6 +72,7 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
     with np.errstate(call=note, divide="call", over="call", invalid="call", under="ignore"):
         for node in steps:
             _noted(node, _step(node, values, uses, root, fresh), values, uses, root, fresh)
+    _refuse(met)
     _report(met)
     return {id(node): _owned(node, values[id(node)], fresh, root) for node in order if id(node) in wanted}
 
@@ -123,13 +125,13 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[HostArray, 
     hearing, given = listener(), list(values.values())
     hearing.run(_compute, steps, values, hearing)
     met = hearing.heard()
+    _refuse(met)
     last = steps[-1]
     value = values.pop(id(last))
     if type(value) is not np.ndarray or not value.flags.c_contiguous:
         value = np.array(value, order="C")
     elif not last.op.family.is_new and not _is_own(last, value, given):
         value = value.copy()  # what it has read, or a part of it
-    met = [(kind, node) for kind, node in met if kind != "underflow" or node.errstate is not None]
     return value, partial(_report, met, is_call=True)
 
 
@@ -156,19 +158,33 @@ def _compute(steps: Sequence[Expr], values: dict[int, Any], hearing: Listener) -
         _noted(node, value, values, uses, root, fresh)
 
 
+def _refuse(met: Sequence[tuple[str, Expr]]) -> None:
+    """Raise the first of the floating point events of nodes of which numpy raises an error."""
+    for kind, node in met:
+        if mode_of(kind, node.errstate) == "raise":
+            error = FloatingPointError(text_of(kind, _numpys(node)))
+            if node.origin is not None:
+                error.add_note(f"{node.op.name}, called at {node.origin}")
+            raise error
+
+
 def _report(met: Sequence[tuple[str, Expr]], *, is_call: bool = False) -> None:
     """Warn of the floating point events of nodes, in the order in which they were met; for `is_call` see `report`."""
-    if met:
-        report(
-            [(kind, _numpys(node)) for kind, node in met],
-            [(_numpys(node), node.origin) for _, node in met if node.origin is not None],
-            is_call=is_call,
-        )
+    for kind, node in dict.fromkeys(met):
+        name = _numpys(node)
+        report([(kind, name)], [(name, node.origin, node.errstate)], is_call=is_call)
 
 
 def _numpys(node: Expr) -> str:
     """Return the name by which numpy warns of an operation."""
-    return event_name(node.op.name) if node.op.kind == "map" else node.op.name
+    kind = node.op.kind
+    if kind == "contract":
+        return str(node.params.name)
+    return event_name(node.op.name) if kind == "map" else _OTHERS.get(kind, node.op.name)
+
+
+#: By kind of operation, how numpy's warnings call all of it.
+_OTHERS = {"reduce": "reduce", "put": "cast"}
 
 
 def uses_of(steps: Sequence[Expr], wanted: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -213,8 +229,7 @@ def _step(
     try:
         if node.errstate is None:
             return value_of(node, values, uses, root, fresh)
-        divide, over, under, invalid = ["call" if m not in ("ignore", "raise") else m for m in node.errstate]
-        with np.errstate(divide=divide, over=over, under=under, invalid=invalid):  # type: ignore[arg-type]  # literals
+        with np.errstate(**modes_to_hear([node.errstate])):
             return value_of(node, values, uses, root, fresh)
     except Exception as error:
         if node.origin is not None:
@@ -245,7 +260,7 @@ def value_of(
         return np.reshape(blocks[0], node.shape)
     if kind == "contract":
         joined = contract(backend_for("cpu", 0), blocks, (*node.params, *late_params(node)), node.dtype)
-        return finish_reduction(node.op.name, node.params.monoid, joined, 1, node.dtype, ())
+        return finish_reduction(node.op.name, node.params.monoid, joined, 1, node.ndim, node.dtype, ())
     if kind == "item":
         return blocks[0][node.params.number]
     if kind == "take":
@@ -374,5 +389,5 @@ def _reduce(node: Expr, block: HostArray) -> HostArray:
     else:
         state = reduced(node.op.monoid, block, axes, accumulator)
     n = prod(block.shape[a] for a in axes)
-    made = finish_reduction(node.op.name, node.op.monoid, state, n, node.dtype, node.params.extra)
+    made = finish_reduction(node.op.name, node.op.monoid, state, n, node.ndim, node.dtype, node.params.extra)
     return np.reshape(made, node.shape)

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from distarray.expr.errstates import errstate, mode_of, text_of
 from distarray.expr.expr import user_frame
 from distarray.kernels.reporting import report
-
-#: What numpy calls events, and the keys of its state.
-_STATES = {"divide by zero": "divide", "overflow": "over", "underflow": "under", "invalid value": "invalid"}
 
 
 class Listener:
@@ -95,12 +93,12 @@ def tell(met: Sequence[str], name: str) -> Callable[[], None] | None:
     FloatingPointError
         If it says so.
     """
-    state = np.geterr()
-    modes = {kind: state[_STATES[kind]] for kind in met}  # type: ignore[literal-required]  # the keys of numpy's state
-    for kind, mode in modes.items():
+    state = errstate()
+    told = []
+    for kind in met:
+        mode = mode_of(kind, state)
         if mode == "raise":
-            raise FloatingPointError(f"{kind} encountered in {name}")
-    told = [(kind, name) for kind, mode in modes.items() if mode != "ignore"]
-    origin = user_frame()
-    where = [] if origin is None else [(name, origin)]
-    return partial(report, told, where, is_call=True) if told else None
+            raise FloatingPointError(text_of(kind, name))
+        if mode != "ignore":
+            told.append((kind, name))
+    return partial(report, told, [(name, user_frame(), state)], is_call=True) if told else None

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from distarray.expr.affine import namespace
+from distarray.expr.errstates import named, quotient_name
 from distarray.kernels.buffers import POOL
 from distarray.kernels.compiled_moments import row_moments
 from distarray.kernels.namespaces import astype, dtype_of, loop_dtype
@@ -498,8 +500,11 @@ MONOIDS: dict[str, Monoid] = {
 }
 
 
+_PLAIN: AbstractContextManager[None] = nullcontext()
+
+
 def finish_reduction(
-    name: str, monoid: str, partial: Any, n: int, dtype: np.dtype[Any], params: tuple[Any, ...]
+    name: str, monoid: str, partial: Any, n: int, ndim: int, dtype: np.dtype[Any], params: tuple[Any, ...]
 ) -> Any:
     """Return the result of a reduction from its one remaining partial result.
 
@@ -508,18 +513,26 @@ def finish_reduction(
     name
         Of the operation: a mean is a sum divided, var and std are read off the moments.
     n
-        Elements reduced into each element of the result.
+        Elements reduced into each element of the result. Of a mean of nothing who called it was told.
+    ndim
+        Axes of the result.
     params
         The operation's own static parameters: the correction of var and std.
     """
     if name != "mean" and type(partial) is np.ndarray and partial.dtype == dtype:
         return MONOIDS[monoid].finish(partial, dtype)
-    parameters: dict[str, Any] = {}
-    with np.errstate(all="ignore"):
+    if name == "mean" or monoid == "moments":
         if name == "mean":
-            partial = partial / n if n else partial * np.nan
-        elif monoid == "moments":
-            parameters = {"of": name, "correction": params[0] if params else 0.0}
-        result = MONOIDS[monoid].finish(partial, dtype, **parameters)
+            with named(quotient_name(ndim, dtype)) if dtype.kind == "c" else _PLAIN:
+                partial = partial / n if n else partial * np.nan
+        else:
+            less = params[0] if params else 0.0
+            divides = np.errstate(all="ignore") if not n else named(quotient_name(ndim, dtype)) if n <= less else _PLAIN
+            with divides:
+                partial = MONOIDS[monoid].finish(partial, of=name, correction=less)
+        with named("cast") if dtype == np.float16 else _PLAIN:
+            result = astype(namespace(partial), partial, dtype)
+    else:
+        result = MONOIDS[monoid].finish(partial, dtype)
     # numpy's functions turn arrays without axes into scalars, which cannot be written
     return np.asarray(result) if isinstance(result, np.generic) else result

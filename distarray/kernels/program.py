@@ -220,6 +220,7 @@ class Program:
         current[0] = "reduce"
         partials = [_partial(r, registers[r.register], shape, within) for r in self.reductions]
         outputs: list[HostArray] = []
+        current[0] = "cast"
         for r, out in zip(self.outputs, outs, strict=True):
             result = registers[r]
             if out is not None:

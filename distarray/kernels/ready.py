@@ -94,7 +94,7 @@ def _reduction(node: Expr) -> Call:
     def reduce(block: Any) -> Any:
         made = reduced(which, block, axes, accumulator)
         if name == "mean" or type(made) is not np.ndarray or made.dtype != dtype:
-            made = finish_reduction(name, which, made, n, dtype, extra)
+            made = finish_reduction(name, which, made, n, len(shape), dtype, extra)
         return made.reshape(shape)
 
     return reduce

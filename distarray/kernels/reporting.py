@@ -1,4 +1,5 @@
-"""Floating-point warnings: what numpy would warn of, at the user's line, in the user's process, each once.
+"""Floating-point events: what numpy would warn of, print, log or call, at the user's line, in the user's process, each
+once.
 
 Tasks say what they met (`report`). In process an evaluation gathers it and gives the warnings at its end, in the thread
 that asked; what is computed at the call warns there. A Dask worker sends it to the client, which gives the warning when
@@ -10,15 +11,22 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeAlias
+
+import numpy as np
+
+from distarray.expr.errstates import EVENTS, IN, ErrState, handler_of, mode_of, modes_to_hear, text_of
 
 #: Topic under which workers send what their tasks met.
 TOPIC = "distarray-warning"
 
-#: Text, file, line.
-_Warning: TypeAlias = tuple[str, str, int]
+#: Text, file, line, kind of the event, mode.
+_Warning: TypeAlias = tuple[str, str, int, str, str]
+#: An operation, its `Origin`, and numpy's floating-point state there.
+Source: TypeAlias = tuple[str, Any, ErrState]
 
 #: Of the evaluation that this thread runs, or helps to run, in order; None outside of evaluations.
 _gathered: ContextVar[dict[_Warning, None] | None] = ContextVar("gathered", default=None)
@@ -27,42 +35,67 @@ _registries: dict[str, dict[Any, Any]] = {}
 #: (operation of an evaluation, warning): the latest that came from workers.
 _seen: OrderedDict[tuple[str, _Warning], None] = OrderedDict()
 _MAX_SEEN = 1000
+#: What numpy tells a function that it calls for an event.
+_FLAGS = {kind: 1 << i for i, kind in enumerate(EVENTS)}
 
 
-def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, Any]], *, is_call: bool = False) -> None:
-    """Warn of floating point events as numpy does, naming the user's line.
+def report(events: Iterable[tuple[str, str]], where: Sequence[Source], *, is_call: bool = False) -> None:
+    """Do of floating-point events what numpy does in the state of the operation, naming the user's line.
 
     Parameters
     ----------
     events
         (kind, function) pairs.
     where
-        (operation, `Origin`) of the operations that may have caused them.
+        The operations that may have caused them. The first of that name counts, in whose state it is not ignored; if
+        none has the name, the last of all.
     is_call
         Whether this is the user's call, and no part of an evaluation, which other threads may have under way.
+
+    Raises
+    ------
+    FloatingPointError
+        If numpy raises it.
     """
     for kind, function in dict.fromkeys(events):
-        here = next(
-            (w for w in where if w[0] == function or _same_function(w[0], function)), where[-1] if where else None
-        )
-        text = f"{kind} encountered in {function}"
-        if here is None:
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
-        else:
-            warn(text, *here[1].line, is_call=is_call)
+        named = [w for w in where if w[0] == function or _same_function(w[0], function)]
+        heeding = [w for w in named or reversed(where) if mode_of(kind, w[2]) != "ignore"]
+        if not heeding:
+            continue
+        _, origin, state = heeding[0]
+        text, mode = text_of(kind, function), mode_of(kind, state)
+        if mode == "raise":
+            raise FloatingPointError(text)
+        kind = text.partition(IN)[0]
+        file, line = ("<unknown>", 0) if origin is None else origin.line
+        _told((text, file, line, kind, mode), is_call=is_call)
 
 
 def _same_function(name: str, function: str) -> bool:
-    from distarray.kernels.elementwise import numpy_name
+    from distarray.kernels.elementwise import event_name
 
     try:
-        return numpy_name(name) == function
+        return event_name(name) == function
     except ValueError:
         return False
 
 
-def warn(text: str, file: str, line: int, *, is_call: bool = False) -> None:
-    """Warn of what a task met, in the process of the user; for `is_call` see `report`."""
+@contextmanager
+def hearing(name: str, where: Sequence[Source]) -> Iterator[None]:
+    """Hear of the events of what runs inside, in one of these operations, and report them as those of a function."""
+    met: dict[tuple[str, str], None] = {}
+
+    def note(kind: str, _flag: int) -> None:
+        met[kind, name] = None
+
+    with np.errstate(call=note, **modes_to_hear([state for _, _, state in where])):
+        yield
+    if met:
+        report(met, where)
+
+
+def _told(warning: _Warning, *, is_call: bool) -> None:
+    """Give a warning in the process of the user; for `is_call` see `report`."""
     worker_module = sys.modules.get("distributed.worker")
     if worker_module is not None:
         try:
@@ -72,19 +105,19 @@ def warn(text: str, file: str, line: int, *, is_call: bool = False) -> None:
         else:
             # The first part of a key names the operation and the evaluation; the rest names the tile.
             key = worker.get_current_task()
-            worker.log_event(TOPIC, [str(key[0] if isinstance(key, tuple) else key), text, file, line])
+            worker.log_event(TOPIC, [str(key[0] if isinstance(key, tuple) else key), *warning])
             return
     gathered = _gathered.get()
     if gathered is not None and not is_call:
-        gathered[text, file, line] = None
+        gathered[warning] = None
     else:
-        _give((text, file, line))
+        _give(warning)
 
 
 def received(event: tuple[float, Any]) -> None:
     """Give a warning that a worker sent; the handler of `TOPIC`."""
-    name, text, file, line = event[1]
-    key = name, (text, file, line)
+    name, *said = event[1]
+    key = name, tuple(said)
     if key not in _seen:
         _seen[key] = None
         if len(_seen) > _MAX_SEEN:
@@ -108,5 +141,14 @@ def gathering(function: Callable[..., None], *args: Any) -> None:
 
 
 def _give(warning: _Warning) -> None:
-    text, file, line = warning
-    warnings.warn_explicit(text, RuntimeWarning, file, line, registry=_registries.setdefault(file, {}))
+    text, file, line, kind, mode = warning
+    if mode == "warn":
+        warnings.warn_explicit(text, RuntimeWarning, file, line, registry=_registries.setdefault(file, {}))
+    elif mode == "print":
+        sys.stderr.write(f"Warning: {text}\n")
+    elif (handler := handler_of(mode)) is None:
+        raise NameError(f"python callback specified for {text} but no function found.")
+    elif mode.startswith("call"):
+        handler(kind, _FLAGS[kind])
+    else:
+        handler.write(f"Warning: {text}\n")

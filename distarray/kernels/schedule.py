@@ -258,7 +258,7 @@ class Scheduler:
 
 
 def _copy_step(source: int, target: int) -> Step:
-    return Step("copy", _copyto, source, -1, None, target)
+    return Step("cast", _copyto, source, -1, None, target)
 
 
 def _copyto(x: Any, out: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from distarray.errors import NotSupportedError
+from distarray.expr.errstates import named
 from distarray.kernels.buffers import POOL
 from distarray.kernels.namespaces import Block, Namespace, Params, is_strict
 from distarray.kernels.searching import searchsorted
@@ -393,7 +394,8 @@ def _of_rows(name: str) -> Callable[..., Block]:
     """Return a function of ``xp`` along the last axis."""
 
     def kernel(xp: Namespace, x: Block, *, params: Params) -> Block:
-        return xp.asarray(combine(xp, name)(x, axis=-1))
+        with named("reduce" if x.shape[-1] else "divide"):  # the sum of the two in the middle, or 0 / 0
+            return xp.asarray(combine(xp, name)(x, axis=-1))
 
     return kernel
 

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from distarray.expr.errstates import modes_to_hear
 from distarray.expr.lens import Affine
 from distarray.kernels.folds import FOLD
 from distarray.kernels.monoids import MONOIDS, finish_reduction
 from distarray.kernels.program import Program
+from distarray.kernels.reporting import Source
 
 Array: TypeAlias = Any  # of any backend
 
@@ -145,10 +147,8 @@ class StageSpec:
         Order of the axes of a result in memory; empty for C order.
     device
         Device string.
-    errstate
-        numpy's floating-point state at the definition, or None for the default.
     where
-        The operations and the user's lines, for errors and warnings.
+        The operations, the user's lines and numpy's floating-point states there, for errors and warnings.
     name, params
         Of the operation whose kernel runs, where there is no program.
     extents
@@ -169,8 +169,7 @@ class StageSpec:
     writes: bool = False
     layout: tuple[int, ...] = ()
     device: str = "cpu"
-    errstate: tuple[str, ...] | None = None
-    where: tuple[tuple[str, Any], ...] = ()
+    where: tuple[Source, ...] = ()
     name: str = ""
     params: Any = ()  # a tuple: see `Expr.params`
     extents: tuple[int, ...] = ()
@@ -182,11 +181,7 @@ class StageSpec:
     @property
     def modes(self) -> dict[str, Any]:
         """Return numpy's floating-point state as `Program.run` takes it."""
-        return dict(zip(_KINDS, self.errstate or _DEFAULT_MODES, strict=True))
-
-
-_KINDS = ("divide", "over", "under", "invalid")
-_DEFAULT_MODES = ("warn", "warn", "ignore", "warn")
+        return modes_to_hear([state for _, _, state in self.where])
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +198,7 @@ class Finish:
 
     def __call__(self, partial: Any, shape: tuple[int, ...], backend: Any) -> Array:
         n = prod(self.extents[a] for a in self.axes)
-        result = finish_reduction(self.name, self.monoid, partial, n, self.dtype, self.params)
+        result = finish_reduction(self.name, self.monoid, partial, n, len(shape), self.dtype, self.params)
         return backend.xp.reshape(result, shape)
 
     @property

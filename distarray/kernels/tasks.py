@@ -27,7 +27,7 @@ from distarray.kernels.inside import inside_task, is_on_worker
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.parts import filled, in_parts
-from distarray.kernels.reporting import report
+from distarray.kernels.reporting import hearing, report
 from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, Read, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
 
@@ -75,7 +75,7 @@ def _explained(run: Run) -> Run:
             with inside_task(), _device_of(stage, tile):
                 return run(stage, tile, *args)
         except Exception as error:
-            for name, origin in dict.fromkeys(stage.where[-3:]):
+            for name, origin in dict.fromkeys([w[:2] for w in stage.where if w[1] is not None][-3:]):
                 error.add_note(f"{name}, called at {origin}")
             raise
         except (SystemExit, KeyboardInterrupt) as error:
@@ -177,9 +177,10 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         copy_back[...] = outs[-1]
     if problems:
         report(problems, stage.where)
-    for finish, shape, parts in zip(stage.finishes, tile.finish, partials, strict=True):
-        partial = _merge_regions(finish, parts, tile, backend)
-        results.append(partial if shape is None else finish(partial, shape, backend))
+    with hearing("reduce", stage.where) if partials else nullcontext():
+        for finish, shape, parts in zip(stage.finishes, tile.finish, partials, strict=True):
+            partial = _merge_regions(finish, parts, tile, backend)
+            results.append(partial if shape is None else finish(partial, shape, backend))
     if new_base is not None:
         results.append(new_base)
     if tile.is_unfinished:
@@ -273,14 +274,6 @@ def project(index: int, results: Sequence[Any]) -> Any:
     return results[index]
 
 
-def combine_partials(finish: Finish, shape: tuple[int, ...] | None, device: str, member: int, *partials: Any) -> Any:
-    """Return partial results of several tiles combined in order; finished where `shape` is that of the result."""
-    backend = backend_for(device, member)
-    with backend.current():
-        partial = finish.combine(partials, backend)
-        return partial if shape is None else finish(partial, shape, backend)
-
-
 @_explained
 def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """Return one tile of a contraction, aggregated over what the tile holds of the reduced loops: a partial result, or
@@ -288,18 +281,14 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """
     backend = backend_for(stage.device, tile.member)
     blocks = _joined(tile.reads, _arguments(tile, args, backend), backend)
-    problems: list[tuple[str, str]] = []
-    modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in stage.modes.items()}
 
     def kernel(here: Sequence[Array]) -> Array:
-        with np.errstate(call=lambda kind, _flag: problems.append((kind, stage.name)), **modes):  # type: ignore[arg-type]  # literals
-            return contract(backend, here, stage.params, stage.stores[0])
+        return contract(backend, here, stage.params, stage.stores[0])
 
-    partial = in_parts(stage.parts, blocks, kernel)
-    if problems:
-        report(problems, stage.where)
     (shape,) = tile.finish
-    return partial if shape is None else stage.finishes[0](partial, shape, backend)
+    with hearing(stage.name, stage.where):
+        partial = in_parts(stage.parts, blocks, kernel)
+        return partial if shape is None else stage.finishes[0](partial, shape, backend)
 
 
 def _joined(reads: Sequence[Read], values: Sequence[Any], backend: Any) -> list[Array]:
@@ -322,11 +311,22 @@ def _joined(reads: Sequence[Read], values: Sequence[Any], backend: Any) -> list[
 
 
 @_explained
+def combine_partials(stage: StageSpec, member: int, k: int, shape: tuple[int, ...] | None, *partials: Any) -> Any:
+    """Return partial results of several tiles for the `k`-th reduction of a stage combined in order; finished where
+    `shape` is that of the result.
+    """
+    backend, finish = backend_for(stage.device, member), stage.finishes[k]
+    with hearing(stage.name or "reduce", stage.where):
+        partial = finish.combine(partials, backend)
+        return partial if shape is None else finish(partial, shape, backend)
+
+
+@_explained
 def run_fold(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """Return what one tile gives to a fold: a partial result, or the result where there is no other tile."""
     backend = backend_for(stage.device, tile.member)
     blocks = _blocks_of(tile, args, backend)
-    with errstate(stage):
+    with hearing(stage.name, stage.where):
         partial = FOLD[stage.name].partial(backend.xp, *blocks, params=stage.params)
         (shape,) = tile.finish
         return partial if shape is None else stage.finishes[0](partial, shape, backend)
@@ -341,18 +341,17 @@ def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     if backend.xp is np and stage.name in FILL:
 
         def fill(here: Sequence[Array], out: Array) -> None:
-            with errstate(stage):
-                FILL[stage.name](out, *here, params=stage.params)
+            FILL[stage.name](out, *here, params=stage.params)
 
-        return filled(
-            stage.parts, blocks, fill, backend.empty(tile.shape, stage.stores[0], backend.layout_of(blocks[0]))
-        )
+        out = backend.empty(tile.shape, stage.stores[0], backend.layout_of(blocks[0]))
+        with hearing(stage.name, stage.where):
+            return filled(stage.parts, blocks, fill, out)
 
     def kernel(here: Sequence[Array]) -> Any:
-        with errstate(stage):
-            return _plain(tables.BLOCK[stage.name](backend.xp, *here, params=stage.params))
+        return _plain(tables.BLOCK[stage.name](backend.xp, *here, params=stage.params))
 
-    return in_parts(stage.parts, blocks, kernel)
+    with hearing(stage.name, stage.where):
+        return in_parts(stage.parts, blocks, kernel)
 
 
 def kept(device: str, member: int, block: Array) -> Array:
@@ -370,14 +369,6 @@ def together(*blocks: Array) -> tuple[Array, ...]:
 def _plain(result: Any) -> Any:
     """Return the block itself where an operation has one result: there is no projection for it."""
     return result[0] if isinstance(result, tuple) and len(result) == 1 else result
-
-
-def errstate(stage: StageSpec) -> np.errstate:
-    """Set numpy's floating-point state of the definition."""
-    if stage.errstate is None:
-        return np.errstate()
-    divide, over, under, invalid = stage.errstate
-    return np.errstate(divide=divide, over=over, under=under, invalid=invalid)  # type: ignore[arg-type]  # literals
 
 
 @_explained
@@ -482,5 +473,5 @@ def run_tiles(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """
     backend = backend_for(stage.device, tile.member)
     blocks = _blocks_of(tile, args, backend)
-    with errstate(stage):
+    with hearing(stage.name, stage.where):
         return _plain(tables.BLOCK[stage.name](backend.xp, *blocks, params=(*stage.params, tile.offset)))

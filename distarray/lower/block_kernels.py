@@ -67,7 +67,7 @@ def second_pass(low: Lowering, draft: Draft, *, run: Callable[..., Any], finish:
             at.note(at.sharding.number(index), tile.member, k, is_again=tile.is_again)
             low.allocated(box, at.dtype, tile.member)
     if spec.finishes and not alone:
-        combining.combine(low, i, spec.finishes[0], partials)
+        combining.combine(low, i, spec, 0, partials)
     # tiles without elements, and sums over no elements
     for at in results:
         for number, index in enumerate(at.sharding.tiles()):
@@ -85,8 +85,7 @@ def _kernel_spec(low: Lowering, draft: Draft, finish: FinishOf | None) -> StageS
         stores=tuple(node.dtype) if isinstance(node.dtype, tuple) else (node.dtype,),
         finishes=finishes,
         device=low.env.device,
-        errstate=node.errstate,
-        name=node.op.name,
+        name=getattr(node.params, "name", node.op.name),
         params=node.params,
         extents=loops.extents,
     )

@@ -7,18 +7,20 @@ travel to the member that holds the tile of the result, a few at a time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 from distarray.kernels import tasks
-from distarray.kernels.specs import Finish, of_nothing
+from distarray.kernels.specs import StageSpec, of_nothing
 from distarray.lower.records import Tile
 from distarray.lower.state import Lowering
 from distarray.planner.plan import FAN_IN, Combine
 
 #: Index of a tile of the result -> its partial results and the members that have them.
-Partials = dict[tuple[int, ...], list[tuple[Any, int]]]
+Partials: TypeAlias = dict[tuple[int, ...], list[tuple[Any, int]]]
+#: A reduction: the record of its stage, and which of its reductions it is.
+Reduction: TypeAlias = tuple[StageSpec, int]
 
 
 def combined_index(low: Lowering, c: Combine, index: tuple[int, ...]) -> tuple[int, ...]:
@@ -37,9 +39,11 @@ def combined_shape(low: Lowering, c: Combine, tile: Tile) -> tuple[int, ...]:
     return tuple([len(r) for a, r in enumerate(tile.box) if a not in c.axes])
 
 
-def combine(low: Lowering, i: int, finish: Finish, partials: Mapping[tuple[int, ...], list[tuple[Any, int]]]) -> None:
-    """Combine the partial results of each tile of result `i` that no task has made, where the tile is."""
-    at = low.located[i]
+def combine(low: Lowering, i: int, spec: StageSpec, k: int, partials: Partials) -> None:
+    """Combine the partial results, of the `k`-th reduction of a stage, for each tile of result `i` that no task has
+    made, where the tile is.
+    """
+    at, reduction = low.located[i], (spec, k)
     for number, index in enumerate(at.sharding.tiles()):
         if at.refs[number] is not None:
             continue
@@ -47,33 +51,34 @@ def combine(low: Lowering, i: int, finish: Finish, partials: Mapping[tuple[int, 
         shape = tuple(map(len, at.box(index)))
         parts = partials.get(index, [])
         if parts:
-            at.refs[number] = _tree(low, finish, parts, member, shape, number)
+            at.refs[number] = _tree(low, reduction, parts, member, shape, number)
         elif 0 in shape:
             at.refs[number] = low.backend_here(member).empty(shape, at.dtype)
         else:
-            at.refs[number] = of_nothing(finish, shape, low.backend_here(member))
+            at.refs[number] = of_nothing(spec.finishes[k], shape, low.backend_here(member))
 
 
 def _tree(
     low: Lowering,
-    finish: Finish,
+    reduction: Reduction,
     partials: Sequence[tuple[Any, int]],
     member: int,
     shape: tuple[int, ...],
     number: int,
 ) -> Any:
     """Return the key of a tile of the result."""
-    nbytes = max(1, prod(shape)) * finish.itemsize
-    parts = _combined_at_home(low, partials, finish, member, shape, number)
+    spec, k = reduction
+    nbytes = max(1, prod(shape)) * spec.finishes[k].itemsize
+    parts = _combined_at_home(low, partials, reduction, member, shape, number)
     while True:
         is_last = len(parts) <= FAN_IN
         merged = []
-        for k in range(0, len(parts), FAN_IN):
-            group = parts[k : k + FAN_IN]
+        for i in range(0, len(parts), FAN_IN):
+            group = parts[i : i + FAN_IN]
             where = member if is_last else group[0][1]
             for ref, source in group:
                 low.messages.carry(ref, source, where, shape[0] if shape else 1, nbytes)
-            args = (finish, shape if is_last else None, low.env.device, where, *[ref for ref, _ in group])
+            args = (spec, where, k, shape if is_last else None, *[ref for ref, _ in group])
             merged.append((low.emit("combine", "combine", tasks.combine_partials, args, where, number), where))
         if is_last:
             return merged[0][0]
@@ -83,7 +88,7 @@ def _tree(
 def _combined_at_home(
     low: Lowering,
     parts: Sequence[tuple[Any, int]],
-    finish: Finish,
+    reduction: Reduction,
     member: int,
     shape: tuple[int, ...],
     number: int,
@@ -92,13 +97,14 @@ def _combined_at_home(
     at_home: defaultdict[int, list[Any]] = defaultdict(list)
     for ref, home in parts:
         at_home[home].append(ref)
-    nbytes = max(1, prod(shape)) * finish.accumulator.itemsize
+    spec, k = reduction
+    nbytes = max(1, prod(shape)) * spec.finishes[k].accumulator.itemsize
     n_at_once = max(2, min(FAN_IN, low.large // nbytes))
     found = []
     for home, refs in at_home.items():
         while len(refs) > (n_at_once if home == member else 1):
             n = min(n_at_once, len(refs))
-            args = (finish, None, low.env.device, home, *refs[:n])
+            args = (spec, home, k, None, *refs[:n])
             refs[:n] = [low.emit("combine", "combine", tasks.combine_partials, args, home, number)]
         found += [(ref, home) for ref in refs]
     return found

@@ -393,8 +393,8 @@ class _Simulation:
         if function is tasks.run_mosaic:
             return [_array(args[1].whole, args[0].stores[0])]
         if function is tasks.combine_partials:
-            finish, shape, _, _, first, *_ = args
-            return [_array(shape, finish.dtype)] if shape is not None else self._blocks_of(first)
+            spec, _, k, shape, first, *_ = args
+            return [_array(shape, spec.finishes[k].dtype)] if shape is not None else self._blocks_of(first)
         if function in (tasks.run_contract, tasks.run_block, tasks.run_fold, tasks.run_tiles):
             return self._of_kernel(key, args[0])
         if function in (tasks.run_reshape, tasks.run_take, tasks.take_join):

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from distarray.expr.expr import Expr, late_params
+from distarray.kernels.reporting import Source
 from distarray.kernels.specs import Folding, StageSpec, TileSpec
 from distarray.planner.plan import Stage
 
-#: The operations of a stage, and where the user called them.
-Origins: TypeAlias = tuple[tuple[str, Any], ...]
+#: The operations of a stage, where the user called them, and numpy's floating-point states there.
+Origins: TypeAlias = tuple[Source, ...]
 
 
 class Parameters(NamedTuple):
@@ -40,8 +41,8 @@ class Parameters(NamedTuple):
 
 
 def origins(stage: Stage, nodes: Sequence[Expr]) -> Origins:
-    """Return the operations of a stage and where the user called them."""
-    return tuple([(nodes[i].op.name, nodes[i].origin) for i in stage.nodes if nodes[i].origin is not None])
+    """Return the operations of a stage, where the user called them, and numpy's floating-point states there."""
+    return tuple([(nodes[i].op.name, nodes[i].origin, nodes[i].errstate) for i in stage.nodes])
 
 
 def parameters_of(
@@ -78,11 +79,7 @@ def parameters_of(
 def varies(argument: Any) -> bool:
     """Return whether an argument of a task is filled in for every run."""
     kind = type(argument)
-    return (
-        (kind is StageSpec and argument.number >= 0)
-        or kind is Folding
-        or (kind is TileSpec and bool(argument.generated))
-    )
+    return (kind is StageSpec and argument.number >= 0) or (kind is TileSpec and bool(argument.generated))
 
 
 class Filler:
@@ -100,8 +97,6 @@ class Filler:
             if found is None:
                 found = self._specs[argument.number] = self._filled(argument)
             return found
-        if type(argument) is Folding:
-            return argument.filled(self._late_of)
         states = self._parameters.states
         return replace(argument, generated=tuple([g._replace(runtime=states[g.node]) for g in argument.generated]))
 

@@ -58,8 +58,8 @@ def second_pass(low: Lowering, draft: Draft) -> None:
         else:
             for _, i in stage.stores:
                 low.located[i].refs[tile.number] = low.empty_tile(tile, nodes[i].dtype)
-    for c, finish, found in zip(stage.combines, spec.finishes, partials, strict=True):
-        combining.combine(low, c.node, finish, found)
+    for k, (c, found) in enumerate(zip(stage.combines, partials, strict=True)):
+        combining.combine(low, c.node, spec, k, found)
     for _, i in stage.stores:
         low.fill_empty(i)
 
@@ -82,7 +82,6 @@ def program_spec(low: Lowering, draft: Draft) -> StageSpec:
         writes=stage.write is not None,
         layout=draft.sharding.layout,
         device=low.env.device,
-        errstate=_errstate(low, stage),
         extents=loops.extents,
         filled=filled,
     )
@@ -339,14 +338,6 @@ def _reuse(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[in
                 arg = args.ref(at.refs[tile.number])
         out.append(arg)
     return tuple(out)
-
-
-def _errstate(low: Lowering, stage: Stage) -> tuple[str, ...] | None:
-    for i in stage.nodes:
-        state = low.graph.nodes[i].errstate
-        if state is not None:
-            return state
-    return None
 
 
 def _finish(low: Lowering, c: Combine, loops: Loops) -> Finish:

@@ -95,8 +95,13 @@ def alone(forms: Sequence[Labels], result: Labels) -> tuple[tuple[int, ...], ...
     return _alone(tuple(forms), tuple(result))
 
 
-def contraction(nodes: Sequence[Expr], labels: Sequence[Labels], result: Labels, dtype: DType) -> Expr:
-    """Return the node of a sum of products of one or two operands; brings them into the form that kernels expect."""
+def contraction(
+    nodes: Sequence[Expr], labels: Sequence[Labels], result: Labels, dtype: DType, name: str = "einsum"
+) -> Expr:
+    """Return the node of a sum of products of one or two operands; brings them into the form that kernels expect.
+
+    Of its floating-point events numpy tells by `name`.
+    """
     plain, forms, extents = plain_loops(nodes, labels)
     for i, axes in enumerate(alone(forms, result)):
         if axes:
@@ -109,7 +114,7 @@ def contraction(nodes: Sequence[Expr], labels: Sequence[Labels], result: Labels,
         assert type(cast) is Expr
         return cast
     agg = "any" if dtype.kind == "b" else "sum"
-    params = ContractParams(tuple(forms), result, PRODUCT, agg)
+    params = ContractParams(tuple(forms), result, PRODUCT, agg, name=name)
     made = bind(EINSUM, plain, tuple(extents[label] for label in result), dtype, params)
     assert type(made) is Expr
     return made
@@ -127,7 +132,25 @@ def _without_repeats(node: Expr, labels: Labels) -> tuple[Expr, Labels]:
 
 # ------------------------------------------------------------------------------------------------------- products
 
-_SMALL = "{}: Input operand {} does not have enough dimensions (has {}, gufunc core with signature {} requires {})"
+
+def _too_few_axes(name: str, operands: Operands, i: int, signature: str, needed: int) -> Exception:
+    """Return numpy's error for the i-th operand of a product: that of a number that does not fit the other comes
+    first.
+    """
+    node = operands.nodes[i]
+    if type(node) is Expr:
+        ndim = node.ndim
+    else:
+        ndim, other = 0, operands.nodes[1 - i]
+        if type(node) is int and type(other) is Expr and other.dtype.kind in "iu":
+            try:
+                other.dtype.type(node)
+            except OverflowError as error:
+                return error
+    return ValueError(
+        f"{name}: Input operand {i} does not have enough dimensions (has {ndim}, gufunc core with signature "
+        f"{signature} requires {needed})"
+    )
 
 
 def _product(name: str, operands: Operands, cores: tuple[str, str], result: str, signature: str) -> Array:
@@ -135,13 +158,13 @@ def _product(name: str, operands: Operands, cores: tuple[str, str], result: str,
     for i, (n, core) in enumerate(zip(operands.nodes, cores)):
         ndim = n.ndim if type(n) is Expr else 0
         if ndim < len(core):
-            raise ValueError(_SMALL.format(name, i, ndim, signature, len(core)))
+            raise _too_few_axes(name, operands, i, signature, len(core))
     a, b = operands.nodes
     assert type(a) is Expr  # numbers have no axes: see above
     assert type(b) is Expr
     dtype = _product_dtype(a.dtype, b.dtype)
     labels, kept = _labels(name, (a.shape, b.shape), cores, result, signature)
-    return operands.box(contraction((a, b), labels, kept, dtype))
+    return operands.box(contraction((a, b), labels, kept, dtype, name))
 
 
 @lru_cache(maxsize=1024)
@@ -179,7 +202,7 @@ def matmul(x1: Array, x2: Array, /) -> Array:
     right = "k" if ranks[1] == 1 else "kj"
     for i, n in enumerate(ranks):
         if n == 0:
-            raise ValueError(_SMALL.format("matmul", i, 0, "(n?,k),(k,m?)->(n?,m?)", 1))
+            raise _too_few_axes("matmul", operands, i, "(n?,k),(k,m?)->(n?,m?)", 1)
     result = left.replace("k", "") + right.replace("k", "")
     return _product("matmul", operands, (left, right), result, "(n?,k),(k,m?)->(n?,m?)")
 
@@ -254,7 +277,8 @@ def tensordot(x1: Array, x2: Array, /, axes: int | tuple[Sequence[int], Sequence
     for i, j in zip(left, right):
         other[j] = own[i]
     result = (*(i for i in own if i not in left), *(v for j, v in enumerate(other) if j not in right))
-    return operands.box(contraction((a, b), (own, tuple(other)), result, _product_dtype(a.dtype, b.dtype)))
+    dtype = _product_dtype(a.dtype, b.dtype)
+    return operands.box(contraction((a, b), (own, tuple(other)), result, dtype, "dot"))
 
 
 def scalar_node(value: Any, env: Any) -> Expr:
@@ -303,6 +327,7 @@ def dot(a: Array, b: Array) -> Array:
 
 
 @ready_made(2)
+@np.errstate(all="ignore")  # numpy tells nothing of it
 def vdot(a: Array, b: Array, /) -> Array:
     """Return the inner product of two flattened arrays, the first conjugated."""
     x, y, box = _pair("vdot", a, b)

@@ -157,6 +157,8 @@ true_divide = divide
 
 ASTYPE = declare("astype", "map", is_identity=True)
 CLIP = declare("clip", "map")
+#: Counts as they are, of which numpy warns where there is nothing to count.
+COUNTS = declare("counts", "map")
 #: A complex array of its real and its imaginary part, without arithmetic: infinities and signs of zero stay.
 COMPLEX = declare("complex", "map")
 FREXP = declare("frexp", "map")
@@ -194,6 +196,11 @@ def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
         if wanted == node.dtype.type(0).real.dtype:
             return x
     return bind_map(ASTYPE, (x,), (wanted.str,))
+
+
+def counts(count: Array, warning: str) -> Array:
+    """Return counts; when they are known, a warning is given if one of them is not positive."""
+    return bind_map(COUNTS, (count,), (warning,))
 
 
 def warn_of_lost_imaginary_part() -> None:

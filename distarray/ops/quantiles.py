@@ -8,6 +8,7 @@ elements come to the host, where they are joined as numpy does it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import nullcontext
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,7 +47,7 @@ from distarray.ops.lenses import permute_lens, slice_lens
 from distarray.ops.manipulation import broadcast_to, moveaxis
 from distarray.ops.programs import Ask, Program, run, together
 from distarray.ops.reductions import any as _any
-from distarray.ops.reductions import cumsum, nanmean
+from distarray.ops.reductions import cumsum, mean
 from distarray.ops.reductions import sum as _sum
 from distarray.ops.selection import ranked
 from distarray.ops.sorting import argsort, few_rows, rows_of
@@ -269,7 +270,8 @@ def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims
     if node.dtype.kind == "c":
         raise TypeError("a must be an array of real numbers")
     if skips_nan and not node.size:
-        return nanmean(a, axis=axis, keepdims=keepdims)
+        with np.errstate(divide="ignore", invalid="ignore") if node.dtype.kind == "f" else nullcontext():
+            return mean(a, axis=axis, keepdims=keepdims)  # as numpy, which says of nanmean that it is of nothing
     if not isinstance(method, str):
         raise TypeError(f"method={shown(method)} must be a name, not {type(method).__name__}")
     flat = points.ravel()

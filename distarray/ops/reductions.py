@@ -15,10 +15,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from distarray.arguments import flag, normalize_axes, normalize_axis, refuse_loose_axis
+from distarray.arguments import keeps_axes, normalize_axes, normalize_axis, refuse_loose_axis
 from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
 from distarray.expr.bind import bind_reduce, bind_reshape, unbox
+from distarray.expr.errstates import divide_by_zero, quotient_name
 from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import side_by_side
@@ -27,13 +28,10 @@ from distarray.ops.elementwise import (
     divide,
     equal,
     imag,
-    isnan,
-    logical_not,
     multiply,
     real,
     sqrt,
     subtract,
-    where,
 )
 from distarray.ops.elementwise import astype as _astype
 from distarray.ops.families import Array, one_array, ready_made
@@ -80,7 +78,7 @@ def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike |
     node, box = one_array(op.name, x)
     axes = _axes(op, axis, node.ndim)
     if keepdims is not False:
-        keepdims = flag(keepdims, "keepdims")
+        keepdims = keeps_axes(keepdims)
     result = (
         _result_dtype(op.name, node.dtype) if dtype is None else _wanted_dtype(op.name, node.dtype, as_dtype(dtype))
     )
@@ -196,7 +194,7 @@ def _arg_reduce(op: Op, x: Array, axis: int | None, keepdims: bool) -> Array:
     if builtins.any(node.shape[a] == 0 for a in axes):
         raise ValueError(f"attempt to get {op.name} of an empty sequence: shape {node.shape}, axis {axis}")
     _result_dtype(op.name, node.dtype)
-    return _reduce(op, x, axes, keepdims, np.intp)
+    return _reduce(op, x, axes, bool(keepdims), np.intp)
 
 
 # ----------------------------------------------------------------------------------------------------- moments
@@ -210,9 +208,19 @@ def _count(x: Array, axis: AxesLike, name: str) -> int:
 
 def mean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
     """Return the mean over `axis`; of integers in double."""
-    if _count(x, axis, "mean") == 0:
+    is_of_nothing = _count(x, axis, "mean") == 0
+    if is_of_nothing:
         warn_user("Mean of empty slice")
-    return _reduce(MEAN, x, axis, keepdims, dtype)
+    made = _reduce(MEAN, x, axis, keepdims, dtype)
+    if is_of_nothing:
+        _divide_nothing(made, quotient_name(made.ndim, made.dtype))
+    return made
+
+
+def _divide_nothing(made: Array, name: str) -> None:
+    """Do what numpy does where it divides nothing by nothing for each element of a result."""
+    if made.size and made.dtype.kind != "m":
+        divide_by_zero(0, name)
 
 
 def var(
@@ -230,10 +238,15 @@ def std(
 
 
 def _moments(op: Op, x: Array, axis: AxesLike, ddof: float, keepdims: bool, dtype: DTypeLike | None) -> Array:
-    if ddof >= _count(x, axis, op.name):
+    count = _count(x, axis, op.name)
+    if ddof >= count:
         warn_user("Degrees of freedom <= 0 for slice")
-    made = _deviation if op is STD else _variance
-    return made(x, axis, dtype, int(ddof) if float(ddof).is_integer() else ddof, keepdims=bool(keepdims))
+    function = _deviation if op is STD else _variance
+    made = function(x, axis, dtype, int(ddof) if float(ddof).is_integer() else ddof, keepdims=keeps_axes(keepdims))
+    if not count:
+        _divide_nothing(made, "divide")  # the mean, which numpy keeps as an array
+        _divide_nothing(made, quotient_name(made.ndim, made.dtype))
+    return made
 
 
 @ready_made(1)
@@ -389,31 +402,3 @@ def average(
     products = multiply(_astype(x, dtype, copy=False), _astype(w, dtype, copy=False))  # a product of i8 would wrap
     total = divide(sum(products, axis=axis, dtype=dtype, keepdims=keepdims), scale)
     return (operands.box(total), operands.box(scale)) if returned else operands.box(total)
-
-
-# Reductions that pass over nan: nan replaced by what changes nothing.
-
-
-def _replaced(name: str, x: Array, by: float) -> Array:
-    node, _ = one_array(name, x)
-    return where(isnan(x), by, x) if node.dtype.kind in "fc" else x
-
-
-def nansum(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
-    """Return `sum` with nan as 0."""
-    return sum(_replaced("nansum", x, 0.0), axis=axis, dtype=dtype, keepdims=keepdims)
-
-
-def nanmean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
-    """Return `mean` of what is not nan."""
-    node, _ = one_array("nanmean", x)
-    if node.dtype.kind not in "fc":
-        return mean(x, axis=axis, dtype=dtype, keepdims=keepdims)
-    total = nansum(x, axis=axis, dtype=dtype, keepdims=keepdims)
-    return _per(total, sum(logical_not(isnan(x)), axis=axis, keepdims=keepdims))
-
-
-def _per(total: Array, count: Array) -> Array:
-    # In the dtype of the total: a count is an integer, and would widen single precision.
-    node, _ = one_array("divide", total)
-    return divide(total, _astype(count, node.dtype, copy=False))

@@ -141,7 +141,7 @@ def _pending_key(
             spread: Any = None if value.shape == node.runtime.shape else _broadcast(value.shape)
         else:
             spread = type(value)
-        return "put", refs, spread, _lens_pattern(node.runtime, source, lies[-1])
+        return "put", refs, spread, _lens_pattern(node.runtime, source, lies[-1]), node.errstate
     ranks: tuple[Hashable, ...] = tuple(len(o.shape) if type(o) is Expr else -1 for o in node.operands)
     pin = node.pin
     if op.family.is_tiled:

@@ -148,7 +148,7 @@ def _result_loops(node: Expr) -> Loops:
 
 
 def _contract_loops(node: Expr) -> Loops:
-    inputs, result, _, _, pinned = params = node.params
+    inputs, result, _, _, pinned, _ = params = node.params
     assert type(params) is ContractParams
     extents: dict[int, int] = {}
     for labels, o in zip(inputs, node.operands, strict=True):

@@ -75,6 +75,7 @@ MAPS = {
     "clip": ("f8 f8", "min"),
     "complex": ("f4 f4",),
     "conj": ("c8",),
+    "counts": ("i8", "nothing is counted"),
     "frexp": ("f8", 0),
     "imag": ("c8",),
     "isnat": ("M8[s]",),
