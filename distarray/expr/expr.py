@@ -39,7 +39,7 @@ _NO_MESH = Mesh()
 BLOCK_NBYTES, PROCESS_BLOCK_NBYTES = 1 << 20, 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Environment:
     """An Environment says where an array lives: its team (None: one member in this process) and its device string."""
 
