@@ -22,7 +22,7 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
     """
     live = _live(nodes)
     if not live or config.get("retain") == "none":
-        return written(live)
+        return {id(n) for n in live if n.op.family.is_write}
     room = safe_nbytes(env)
     kept = set()
     for n in sorted(live, key=lambda n: (not n.op.family.is_write, n.op.family.is_created, n.nbytes)):
