@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias, TypeGuard
+from weakref import WeakValueDictionary
 
 from distarray import config, hooks
 from distarray.arguments import shown
@@ -43,6 +44,8 @@ forced_parts: ContextVar[int | None] = ContextVar("distarray tiles", default=Non
 _FORCED_AXES = 3
 _lock = threading.Lock()
 _process_environments: dict[str, Environment] = {}
+#: Of other teams, by their `id` and device: what an environment that lives knows cannot be another team's.
+_environments: WeakValueDictionary[tuple[int, str], Environment] = WeakValueDictionary()
 
 
 def _process_environment(device: str) -> Environment:
@@ -61,7 +64,12 @@ def _process_environment(device: str) -> Environment:
 def environment_on(device: str, team: Team | None) -> Environment:
     """Return the environment of a team on another device; what this process is, it is on every device."""
     is_process = any(team is env.team for env in list(_process_environments.values()))
-    return _process_environment(device) if is_process else Environment(team, device)
+    if is_process:
+        return _process_environment(device)
+    found = _environments.get((id(team), device))
+    if found is None:
+        found = _environments[id(team), device] = Environment(team, device)
+    return found
 
 
 def is_named(team: TeamLike) -> TypeGuard[Team | None]:

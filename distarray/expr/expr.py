@@ -39,7 +39,7 @@ _NO_MESH = Mesh()
 BLOCK_NBYTES, PROCESS_BLOCK_NBYTES = 1 << 20, 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Environment:
     """An Environment says where an array lives: its team (None: one member in this process) and its device string."""
 
@@ -68,17 +68,16 @@ class Environment:
         """Return the bytes up to which an array stays one block: what ``block-bytes`` says.
 
         Where it says nothing, more in one process than on a cluster: there all threads work at a block, and tiles would
-        only be more steps.
+        only be more steps. Where ``memory-limit`` says how much a member may hold, no more than an eighth of it.
         """
         from distarray import config  # dask's; planning and lowering need none
 
         said: int | None = config.get("block-bytes")
         if said is not None:
             return said
-        if self.is_cluster or self.device != "cpu":
-            return BLOCK_NBYTES
+        most = BLOCK_NBYTES if self.is_cluster or self.device != "cpu" else PROCESS_BLOCK_NBYTES
         limit: int | None = config.get("memory-limit")
-        return PROCESS_BLOCK_NBYTES if limit is None else max(BLOCK_NBYTES, min(PROCESS_BLOCK_NBYTES, limit // 8))
+        return most if limit is None else min(most, max(1, limit // 8))
 
     @property
     def mesh(self) -> Mesh:

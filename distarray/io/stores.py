@@ -22,7 +22,7 @@ from distarray.kernels.stores import Box, ReadableStore, Store, meet, pieces, pl
 from distarray.ops.stores import read_store
 from distarray.runtime import evaluate, exports, small
 from distarray.runtime.clients import keep_what_reads
-from distarray.runtime.planning import limits_of
+from distarray.runtime.planning import TILES_PER_LIMIT, limits_of
 from distarray.runtime.retention import is_beyond_memory, streams
 from distarray.sharding.cuts import MAX_TILES
 from distarray.sharding.layout import LayoutLike
@@ -89,7 +89,7 @@ def cut_on_grain(
 ) -> Sharding | None:
     """Return a cut into tiles that are groups of whole grains of a store; None if there would be too many.
 
-    Tiles are as large as leaves one for each member and the planner its limit for a tile, and at least a grain. They
+    Tiles are as large as leaves one for each member and eight to its limit of memory, and at least a grain. They
     extend along the last axes first, where the elements of stores follow each other.
 
     Parameters
@@ -104,7 +104,8 @@ def cut_on_grain(
         return Sharding.whole(env.mesh, len(shape))
     counts = [-(-(o + n) // g) - o // g for n, g, o in zip(shape, grain, origin, strict=True)]
     extents = [min(n, g) for n, g in zip(shape, grain, strict=True)]
-    room = min(limits_of(env).tile, max(1, prod(shape) * itemsize // env.size))
+    # What a tile is made of is there with it, and what is sent of it.
+    room = min(limits_of(env).member // TILES_PER_LIMIT, max(1, prod(shape) * itemsize // env.size))
     nbytes = prod(extents) * itemsize
     chunks: list[tuple[int, ...]] = []
     n_tiles = 1

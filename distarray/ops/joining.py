@@ -206,11 +206,19 @@ def roll(x: Array, /, shift: Any, axis: Any = None) -> Array:
 
 
 def _rolled(node: Expr, by: dict[int, int]) -> Expr:
+    """Return a new array of the boxes that stay together: as numpy, two along each axis that rolls."""
+    moves = [(Affine.identity(node.shape), node)]
     for axis, shift in by.items():
         n = node.shape[axis]
-        shift = shift % n if n else 0
-        if shift:
-            # roll(x, s) = concat(x[n-s:], x[:n-s])
-            parts = [slice_lens(node.shape, axis, n - shift, shift), slice_lens(node.shape, axis, 0, n - shift)]
-            node = joined([bind_get(node, p) for p in parts], axis, node.dtype, node.env)
-    return node
+        if n and shift % n:
+            first = shift % n
+            halves = (0, n - first, first), (first, 0, n - first)  # to, from, and how many
+            moves = [
+                (
+                    lens.compose(slice_lens(lens.shape, axis, to, size)),
+                    bind_get(part, slice_lens(lens.shape, axis, at, size)),
+                )
+                for lens, part in moves
+                for to, at, size in halves
+            ]
+    return _put_together(moves, node.shape, node.dtype, node.env) if len(moves) > 1 else node

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import copy_context
 
-from distarray.errors import BlocksLostError
+from distarray.errors import BlocksLostError, MemoryBudgetError
 from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr, Stored, postorder
 from distarray.kernels.inside import is_inside_task
@@ -25,7 +25,7 @@ from distarray.runtime.members import locked
 from distarray.runtime.promised import make_here, promised_of
 from distarray.runtime.reading import tell_of_failure
 from distarray.runtime.rehome import healed, revive
-from distarray.runtime.retention import retained
+from distarray.runtime.retention import retained, written
 
 
 def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None] = tuple) -> None:
@@ -164,7 +164,8 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Callable[[], It
             return _begun_in(env, targets, others) if targets else None
         others = flights.beside(others)
     aimed = {id(t) for t in targets}
-    wanted = aimed | retained([n for n in order if n.memo is None and id(n) not in aimed], env)
+    beside = [n for n in order if n.memo is None and id(n) not in aimed]
+    wanted = aimed | retained(beside, env)
     for c in counters.active:
         c.evaluations += 1
     if small.is_small(order, env):
@@ -181,7 +182,14 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Callable[[], It
     # Planning and lowering are imported when they are first needed: small arrays never need them.
     from distarray.runtime import running
 
-    return running.begun(env, order, wanted, others)
+    try:
+        return running.begun(env, order, wanted, others)
+    except MemoryBudgetError:
+        # What nobody asked for is kept where there is room for it.
+        least = aimed | written(beside)
+        if least == wanted:
+            raise
+        return running.begun(env, order, least, others)
 
 
 def _first_apart(order: Sequence[Expr], wanted: Collection[int]) -> list[Expr]:

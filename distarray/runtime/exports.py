@@ -66,7 +66,7 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
             order = postorder([node])
             if flights.wait_for(order, node.env):
                 return graph_of(node)
-            found = prepare(order, {id(node)}, node.env, is_checked=False)
+            found = prepare(order, {id(node)}, node.env, is_checked=False, is_kept=False)
             # Dask may use a block and drop it
             found, instance = _taken_along(found, lambda now: now.instance(run), is_run_here=False)
             lowered = instance.lowered
@@ -178,7 +178,7 @@ def for_each_block(
             order = postorder([node])
             if flights.wait_for(order, env):
                 return for_each_block(node, function, arguments, is_checked_only=is_checked_only)
-            found = prepare(order, {id(node)}, env, is_checked=False)
+            found = prepare(order, {id(node)}, env, is_checked=False, is_kept=False)
             found, instance = _taken_along(found, called, is_run_here=True)
             if counters.active:
                 count(found.lowered(run))

@@ -85,7 +85,7 @@ def standing_of(env: Environment, *, is_copied: bool = False) -> Standing:
     return Standing(held_in(env), executor.spares(), is_copied, executor.serving(), EMBED_NBYTES)
 
 
-def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
+def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, *, is_kept: bool = True) -> Plan:
     """Return the plan, or one like it with streams (`planner.streams`), so that no member holds more than its limit.
 
     Parameters
@@ -94,6 +94,8 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
         A plan for this graph.
     limits
         What members may hold; what lies there already counts.
+    is_kept
+        Whether results stay: else each tile is gone when it is made, as where it is written to a file.
 
     Returns
     -------
@@ -102,8 +104,11 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
     tries = limits_to_try(limits.member, env, is_worker=env.is_cluster)
     if sum(node.nbytes for node in graph.nodes) <= tries[0]:  # even all of it at one member
         return plan
-    trials = _Trials(plan, graph, env, limits)
-    if len(tries) > 1:  # what no plan can keep to is not tried for
+    trials = _Trials(plan, graph, env, limits, is_kept=is_kept)
+    # What no plan can keep to is not tried for.
+    if is_limit_set(env) and trials.kept_nbytes >= limits.member * env.size:
+        return _marked(plan, trials.held(plan), limits)
+    if len(tries) > 1:
         floor = trials.floor(plan)
         tries = tuple([n for n in tries if n >= floor]) or tries[-1:]
     first = trials.within(tries[0])
@@ -120,7 +125,11 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
     if found is not plan:
         text = f"no streams: {before.peak / 1e6:.3g} MB held by a member"
         found = replace(found, alternatives=(*plan.alternatives, text))
-    return replace(found, above=(held.peak, held.stage)) if held.peak > limits.member else found
+    return _marked(found, held, limits)
+
+
+def _marked(plan: Plan, held: _Held, limits: Limits) -> Plan:
+    return replace(plan, above=(held.peak, held.stage)) if held.peak > limits.member else plan
 
 
 def _searched(plan: Plan, trials: _Trials) -> tuple[_Held, _Held, Plan]:
@@ -174,9 +183,13 @@ class _Trials:
     ----------
     plan
         The first one; how long it takes decides how many tasks may be tried.
+    is_kept
+        See `fitted`.
     """
 
-    def __init__(self, plan: Plan, graph: Graph, env: Environment, limits: Limits) -> None:
+    def __init__(self, plan: Plan, graph: Graph, env: Environment, limits: Limits, *, is_kept: bool) -> None:
+        self.is_kept = is_kept
+        self.kept_nbytes = sum([graph.nodes[i].nbytes for i in graph.kept]) if is_kept else 0
         self.graph = graph
         self.env = env
         self.limits = limits
@@ -201,9 +214,8 @@ class _Trials:
         """
         self.held(plan)
         resident = self._known[plan.stages][0].resident
-        kept = sum([self.graph.nodes[i].nbytes for i in self.graph.kept])
         at_members = sum([nbytes for m, nbytes in resident.items() if m < self.env.size])
-        return max(max(resident.values(), default=0), (at_members + kept) // self.env.size)
+        return max(max(resident.values(), default=0), (at_members + self.kept_nbytes) // self.env.size)
 
     def planning(self, plan: Plan) -> PartitionProblem:
         """Return the facts of a plan."""
@@ -217,6 +229,7 @@ class _Trials:
         if plan.stages not in self._known:
             env = self.env
             lowered = make_tasks_once(plan, self.graph, env)
+            lowered = lowered if self.is_kept else replace(lowered, outputs={})
             cost = sum(lowered.counts.values()) + _n_parts(lowered) // PARTS_PER_TASK
             self._known[plan.stages] = peaks_of(lowered, self.graph, env), cost
             self.n_left -= cost

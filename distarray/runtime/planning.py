@@ -44,7 +44,7 @@ TILES_PER_LIMIT = 8
 def limits_of(env: Environment) -> Limits:
     """Return what bounds the size of tiles in an environment."""
     limit = memory_limit(env)
-    return Limits(env.block_nbytes, max(1 << 20, limit // TILES_PER_LIMIT), limit)
+    return Limits(env.block_nbytes, max(min(1 << 20, limit // 2), limit // TILES_PER_LIMIT), limit)
 
 
 def context_of(env: Environment) -> tuple[Any, ...]:
@@ -53,32 +53,40 @@ def context_of(env: Environment) -> tuple[Any, ...]:
     return (limits, config.get("planner"), config.get("objective"), config.get("overlap"), rates_for(env))
 
 
-def found_plan(graph: Graph, env: Environment) -> Plan:
-    """Return the plan of a graph: made now, or from the cache; searched for when the graph comes the third time."""
+def found_plan(graph: Graph, env: Environment, *, is_kept: bool = True) -> Plan:
+    """Return the plan of a graph: made now, or from the cache; searched for when the graph comes the third time.
+
+    For `is_kept` see `fitted`.
+    """
+
+    def fitting(effort: Effort = "once") -> Plan:
+        return fit_to_memory(_plan(graph, env, effort), graph, env, is_kept=is_kept)
+
     n_kept = config.get("plan-cache-size")
-    plan = PLANS.get(graph.key, lambda: fit_to_memory(_plan(graph, env), graph, env), n_kept)
+    key: Any = graph.key if is_kept else (graph.key, "passed on")
+    plan = PLANS.get(key, fitting, n_kept)
     if plan.is_provisional and uses_of(graph)[0] >= USES_BEFORE_SEARCH:
-        plan = fit_to_memory(_plan(graph, env, "again"), graph, env)
-        PLANS.put(graph.key, plan, n_kept)
+        plan = fitting("again")
+        PLANS.put(key, plan, n_kept)
     if plan.planner == ALONE and not _may_be_alone(plan, graph, env):
-        key = graph.key, "all members"
-        return PLANS.get(key, lambda: fit_to_memory(_plan(graph, env), graph, env), n_kept)
+        return PLANS.get((key, "all members"), fitting, n_kept)
     return plan
 
 
-def fit_to_memory(plan: Plan, graph: Graph, env: Environment) -> Plan:
-    if any(is_beyond_memory(graph.nodes[i]) for i in graph.kept):
+def fit_to_memory(plan: Plan, graph: Graph, env: Environment, *, is_kept: bool = True) -> Plan:
+    if is_kept and any(is_beyond_memory(graph.nodes[i]) for i in graph.kept):
         return plan  # it is only looked at: see `check_held`
     limits = limits_of(env)
     if beside := _beside(graph, env):
         plan = replace(plan, beside=beside)
     with rates_of(env):
         plan = _chained(plan, graph, env, limits)
-        found = fitted(plan, graph, env, limits)
+        found = fitted(plan, graph, env, limits, is_kept=is_kept)
         if found.above is None or not env.is_cluster or plan.planner == "propagation":
             return found
         # A plan that moves least may hold more than the one that follows the cuts that there are.
-        plain = fitted(replace(propagate(graph, env, limits), beside=beside), graph, env, limits)
+        plain = replace(propagate(graph, env, limits), beside=beside)
+        plain = fitted(plain, graph, env, limits, is_kept=is_kept)
         return plain if plain.above is None or plain.above[0] < found.above[0] else found
 
 

@@ -77,6 +77,7 @@ def prepare(
     others: Callable[[], Iterable[Expr] | None] = tuple,
     *,
     is_checked: bool = True,
+    is_kept: bool = True,
 ) -> Prepared:
     """Plan the evaluation of nodes of one environment, with host arrays as they will be cut. Nothing is sent.
 
@@ -88,6 +89,8 @@ def prepare(
         As for `evaluate`.
     is_checked
         Whether members must be able to hold what is read, made and kept.
+    is_kept
+        See `fitted`; what is not is not checked.
 
     Raises
     ------
@@ -98,7 +101,7 @@ def prepare(
     hosts = [n for n in order if id(n) in cuts]
     graph = canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
     with planning():
-        plan = checked(graph, env, others) if is_checked else found_plan(graph, env)
+        plan = checked(graph, env, others) if is_checked else found_plan(graph, env, is_kept=is_kept)
     return Prepared(plan, graph, env, order, wanted, cuts)
 
 

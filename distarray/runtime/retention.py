@@ -20,8 +20,7 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
     nothing could hold. The rest as long as it fits the memory limit; what a kernel makes from nothing goes first, then
     what is largest: a handle on an array larger than memory streams.
     """
-    shown = {id(n): n for n in map(_shown, nodes) if n is not None}
-    live = [n for n in shown.values() if n.memo is None and not n.op.repeatable and not is_beyond_memory(n)]
+    live = _live(nodes)
     if not live or config.get("retain") == "none":
         return {id(n) for n in live if n.op.family.is_write}
     room = safe_nbytes(env)
@@ -31,6 +30,17 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
         if room >= 0 or n.op.family.is_write:
             kept.add(id(n))
     return kept
+
+
+def written(nodes: Sequence[Expr]) -> set[int]:
+    """Return those of the pending nodes whose results are kept in any case: written bases."""
+    return {id(n) for n in _live(nodes) if n.op.family.is_write}
+
+
+def _live(nodes: Sequence[Expr]) -> list[Expr]:
+    """Return the pending nodes that live handles refer to, and that can be kept."""
+    shown = {id(n): n for n in map(_shown, nodes) if n is not None}
+    return [n for n in shown.values() if n.memo is None and not n.op.repeatable and not is_beyond_memory(n)]
 
 
 def _shown(node: Expr) -> Expr | None:

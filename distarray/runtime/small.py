@@ -45,8 +45,10 @@ _MOST_STEPS = 32
 
 def most_nbytes(env: Environment) -> int:
     """Return the bytes of the largest array that plain calls are made for."""
-    is_said = config.get("block-bytes") is not None
-    return SMALL_NBYTES if env.is_cluster and not is_said else min(env.block_nbytes, SMALL_NBYTES)
+    if not env.is_cluster or config.get("block-bytes") is not None:
+        return min(env.block_nbytes, SMALL_NBYTES)
+    limit: int | None = config.get("memory-limit")
+    return SMALL_NBYTES if limit is None else min(SMALL_NBYTES, max(1, limit // 8))
 
 
 def is_small(order: Sequence[Expr], env: Environment) -> bool:

@@ -96,6 +96,15 @@ def test_repeats_make_no_node_and_give_numpys_values(name: str) -> None:
     np.testing.assert_allclose(host, expected, rtol=1e-14)
 
 
+@pytest.mark.parametrize("team", [None, dx.Team((2,), ("x",), members=(0, 1))], ids=str)
+def test_arrays_that_say_the_same_team_meet_at_the_call(team: dx.Team | None) -> None:
+    x, y = [dx.asarray(A, team=team) + 0 for _ in range(2)]
+    x + y
+    with mock.patch.object(Expr, "__init__", side_effect=AssertionError("a node is made")):
+        found = x + y
+    np.testing.assert_array_equal(np.asarray(found), A + A)
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_repeats_give_the_bits_of_what_waits(name: str) -> None:
     with dx.config.set(eager_bytes=0):

@@ -7,6 +7,7 @@ import pickle
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,48 @@ def test_what_members_cannot_keep_is_written_tile_by_tile() -> None:
         rolled = dx.roll(dx.from_zarr(filled(a, chunks=(256, 256)), team=T4), 1000, axis=0)
         made = rolled.to_zarr(MemoryStore(), chunks=(256, 256))
     np.testing.assert_array_equal(made[...], np.roll(a, 1000, axis=0))
+
+
+GRID = np.arange(120_000.0).reshape(400, 300)
+#: From store to store: what is made, and the chunks that it is written in.
+THROUGH: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...]]] = {
+    "elementwise": (lambda xp, x: xp.sqrt(x * 2 + 1) - xp.clip(x, 5, 900), (80, 60)),
+    "reduced": (lambda xp, x: x.sum(axis=1), (80,)),
+    "centred": (lambda xp, x: x - x.mean(axis=0), (80, 60)),
+    "transposed": (lambda xp, x: x.T, (60, 80)),
+    "rolled": (lambda xp, x: xp.roll(x, (37, 23), (0, 1)), (80, 60)),
+    "rechunked": (lambda xp, x: x, (50, 75)),
+}
+
+
+def _through(name: str, share: int, path: Path) -> None:
+    """Write what is made of a store to another one, with a limit of that share of it."""
+    function, chunks = THROUGH[name]
+    zarr.create_array(str(path / "a"), shape=GRID.shape, chunks=(80, 60), dtype="f8")[:] = GRID
+    with config.set(memory_limit=GRID.nbytes // share):
+        x = dx.from_zarr(str(path / "a"))
+        made = function(dx, x).to_zarr(str(path / "b"), chunks=chunks)
+    np.testing.assert_allclose(made[...], function(np, GRID), rtol=1e-13)
+
+
+@pytest.mark.parametrize("share", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", THROUGH)
+def test_stores_pass_members_that_can_hold_a_few_chunks(name: str, share: int, tmp_path: Path) -> None:
+    _through(name, share, tmp_path)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("share", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", THROUGH)
+def test_stores_pass_workers_that_can_hold_a_few_chunks(
+    name: str, share: int, cluster4: object, tmp_path: Path
+) -> None:
+    _through(name, share, tmp_path)
+
+
+def test_what_cannot_hold_a_chunk_and_what_it_is_made_of_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(dx.MemoryBudgetError, match="memory-limit of 60000 bytes"):
+        _through("elementwise", 16, tmp_path)
 
 
 def test_a_version_that_members_cannot_keep_is_written_and_not_lost() -> None:

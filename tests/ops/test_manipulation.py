@@ -8,9 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import distarray as dx
 from distarray.array.array import DistArray
 from distarray.composed import views
 from distarray.expr.bind import bind_get
+from distarray.expr.expr import postorder
 from distarray.ops import lenses
 
 settings.register_profile("shapes", max_examples=40, derandomize=True, deadline=None)
@@ -340,3 +342,11 @@ def test_append_flattens_without_an_axis(kit):
     x = numbers((2, 3))
     kit.assert_same(ops.append(kit.node(x), [1, 2]), np.append(x, [1, 2]))
     kit.assert_same(ops.append(kit.node(x), kit.node(x), axis=0), np.append(x, x, axis=0))
+
+
+def test_a_roll_over_several_axes_passes_over_the_data_once() -> None:
+    x = dx.asarray(np.arange(24.0).reshape(2, 3, 4), team=dx.Team((2,), ("x",)), sharding=("x", None, None)).persist()
+    with dx.config.set(block_bytes=0):
+        y = dx.roll(x, (1, 2, -1), (0, 1, 2))
+        assert [n.op.name for n in postorder([y.__dx_node__()])].count("empty") == 1
+        np.testing.assert_array_equal(np.asarray(y), np.roll(np.arange(24.0).reshape(2, 3, 4), (1, 2, -1), (0, 1, 2)))
