@@ -59,8 +59,8 @@ def program(nodes: Sequence[Expr], leaves: Sequence[Expr]) -> Call:
     fresh: set[int] = set()
     plan = []
     for step in steps:
-        left, taken = uses.copy(), frozenset(fresh)
-        plan.append((step, id(step), left, taken, interpret.ended(step, uses, root)))
+        value = interpret.made_ready(step, uses.copy(), root, frozenset(fresh))
+        plan.append((id(step), value, interpret.ended(step, uses, root)))
         family = step.op.family
         if family.is_new or family.is_write or family.is_created or family.is_contraction:
             fresh.add(id(step))
@@ -69,8 +69,8 @@ def program(nodes: Sequence[Expr], leaves: Sequence[Expr]) -> Call:
         values = dict(zip(given, blocks, strict=True))
         if constants:
             values |= constants
-        for step, i, left, taken, ended in plan:
-            values[i] = interpret.value_of(step, values, left, root, taken)
+        for i, value, ended in plan:
+            values[i] = value(values)
             for over in ended:
                 del values[over]
         return values[ends[0]] if is_one else [values[end] for end in ends]
