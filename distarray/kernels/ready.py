@@ -35,10 +35,15 @@ def mapped(
     call = function.call
     if not function.is_exact:
         return lambda *args: interpret.called(function, args, shape, dtype), False
-    if not shape or prod(shape) * dtype.itemsize < SMALLEST:
+    nbytes = prod(shape) * dtype.itemsize
+    if not shape or nbytes < SMALLEST:
         return call, False
-    take = POOL.take
-    return lambda *args, out=None: call(*args, out=take(shape, dtype) if out is None else out), function.has_inplace
+    new, lease = np.ndarray, POOL.lease
+
+    def computed(*args: Any, out: HostArray | None = None) -> Any:
+        return call(*args, out=new(shape, dtype, lease(nbytes)) if out is None else out)
+
+    return computed, function.has_inplace
 
 
 def program(nodes: Sequence[Expr], leaves: Sequence[Expr]) -> Call:
