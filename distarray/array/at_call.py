@@ -22,7 +22,7 @@ from distarray.array.access import read
 from distarray.array.environment import forced_parts
 from distarray.array.handle import Handle
 from distarray.array.lifetime import is_alone
-from distarray.array.versions import block_type
+from distarray.array.versions import BlockType, block_type
 from distarray.array.window import be_known, traced
 from distarray.errors import held_warnings
 from distarray.expr.affine import Affine
@@ -112,9 +112,7 @@ def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) 
 
 
 def binary_at_call(op: Op, x: Any, y: Any) -> Any:
-    """Return what `map_at_call` does of two operands: in half of the time where they are known to be here, and have met
-    before.
-    """
+    """Return what `map_at_call` does of two operands: in half of the time where these have met before."""
     be_known()
     env: Any = None
     first: Any = y
@@ -123,11 +121,13 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
         left = x
     else:
         if not isinstance(x, Handle):
-            return map_at_call(op, (x, y))
+            return None
         first, base = x, x._base
         left, kind = base.block, base._type
         if left is None or kind is None:
-            return map_at_call(op, (x, y))
+            if (left := base.found()) is None:
+                return None
+            kind = base.type
         env = kind.env
         if lens := x._lens:
             left = get(lens, left)
@@ -139,16 +139,22 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
         right, other = left, kind
     else:
         if not isinstance(y, Handle):
-            return map_at_call(op, (x, y))
+            return None
         base = y._base
         right, other = base.block, base._type
-        if right is None or other is None or (env is not None and other.env is not env):
-            return map_at_call(op, (x, y))
+        if right is None or other is None:
+            if (right := base.found()) is None:
+                return None
+            other = base.type
+        if env is not None and other.env is not env:
+            return None
         if lens := y._lens:
             right = get(lens, right)
             other = block_type(right.dtype, right.shape, other.env)
-    ready = _known.found().get((op, (), kind, other))
-    if ready is None or forced_parts.get() is not None:
+    ready = _known.found().get((op, (), kind, other), _UNKNOWN)
+    if ready is None:  # it is known to wait
+        return None
+    if ready is _UNKNOWN or forced_parts.get() is not None:
         return map_at_call(op, (x, y))
     value, warn = _computed(ready, (left, right))
     if warn is not None:
@@ -288,6 +294,7 @@ def call_at_call(
     static: tuple[Any, ...],
     options: Mapping[str, Any],
     is_boxed: bool = False,
+    takes_views: bool = False,
 ) -> Any:
     """Return ``function(*arrays, *static, **options)`` on handles, boxed; None where it is not computed at the call.
 
@@ -298,6 +305,8 @@ def call_at_call(
         on the other arguments alone, and of arrays that have elements it warns of nothing.
     is_boxed
         Whether it makes handles of handles.
+    takes_views
+        Whether its kernels read views of whatever strides as they lie, and nodes of the base make nothing else.
     """
     key: list[Any] = [function, *options] if options else [function]
     for value in (*static, *options.values()) if static or options else ():
@@ -322,8 +331,9 @@ def call_at_call(
             return None
         if lens:
             seen = get(lens, block)
-            if seen.flags.c_contiguous and not any(
-                type(link) is Affine and link.read_indices().transpose for link in lens
+            if takes_views or (
+                seen.flags.c_contiguous
+                and not any(type(link) is Affine and link.read_indices().transpose for link in lens)
             ):  # else nodes may reduce the base, and in its order: an axis of one element moves nothing
                 block, lens = seen, ()
                 made = block_type(block.dtype, block.shape, env)
@@ -361,6 +371,49 @@ def call_at_call(
         return x._of(_own(value, ready.is_own, blocks), ready.op, ready.made)
     parts = zip(value, ready.made, strict=True)
     return ready.put_together([x._of(_own(part, False, blocks), ITEM, made) for part, made in parts])
+
+
+def _seen(x: Handle) -> tuple[HostArray, BlockType] | None:
+    """Return the elements of an array and what they are; None where they are not computed, in one array of this
+    process.
+    """
+    base = x._base
+    block, kind = base.block, base._type
+    if block is None or kind is None:
+        if (block := base.found()) is None:
+            return None
+        kind = base.type
+    if lens := x._lens:
+        block = get(lens, block)
+        kind = block_type(block.dtype, block.shape, kind.env)
+    return block, kind
+
+
+def product_at_call(product: Callable[..., Any], x: Any, y: Any) -> Any:
+    """Return what `call_at_call` does of the two operands of a product of matrices: in less time where these have met
+    before, and views go to BLAS as they lie.
+    """
+    be_known()
+    seen = _seen(x) if isinstance(x, Handle) else None
+    found = seen if y is x else _seen(y) if isinstance(y, Handle) else None
+    if seen is None or found is None:
+        return None
+    (left, kind), (right, other) = seen, found
+    if (x._lens and not _is_strided(x._lens)) or (y._lens and not _is_strided(y._lens)):
+        return call_at_call(product, (x, y), (), {})
+    ready = _known.found().get((product, kind, other))
+    if ready is None or ready.call is not np.matmul or forced_parts.get() is not None:
+        return call_at_call(product, (x, y), (), {}, takes_views=True)
+    value, met = heard(np.matmul, (left, right))
+    if met:
+        return None  # as it warns
+    if counters.active:
+        small.count()
+    return x._of(_own(value, True, ()), ready.op, ready.made)
+
+
+def _is_strided(lens: Lens) -> bool:
+    return len(lens) == 1 and type(lens[0]) is Affine
 
 
 def _of_handles(kind: type[Handle], function: Callable[..., Any], *args: Any, **options: Any) -> Any:

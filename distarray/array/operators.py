@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from inspect import unwrap
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from distarray.array import writes
-from distarray.array.at_call import binary_at_call, update_at_call
+from distarray.array.at_call import binary_at_call, product_at_call, update_at_call
 from distarray.array.handle import AnyHandle, Handle
 from distarray.expr.bind import map_node, nested
 from distarray.expr.op import CATALOGUE, Op
@@ -164,15 +165,18 @@ def power(x1: Operand, x2: Operand) -> Any:
 
 @cache
 def _product() -> Function:
-    """Return the product of matrices: what few programs need is loaded late."""
+    """Return the product of matrices as nodes have it: what few programs need is loaded late."""
     from distarray.ops.contractions import matmul
 
     assert matmul._function is not None
-    return matmul._function
+    product: Function = unwrap(matmul._function)
+    return product
 
 
 def _matmul(x1: Operand, x2: Operand) -> Any:
-    return _product()(x1, x2)
+    product = _product()
+    made = product_at_call(product, x1, x2)
+    return product(x1, x2) if made is None else made
 
 
 def _matmul_in_place(x1: Operand, x2: Operand) -> Any:

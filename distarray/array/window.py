@@ -28,7 +28,7 @@ from distarray.array import versions
 from distarray.errors import PACKAGE
 from distarray.expr.expr import ITEM, Expr, postorder
 from distarray.kernels.inside import is_inside_task
-from distarray.runtime import evaluate, observations
+from distarray.runtime import evaluate, observations, small
 from distarray.runtime.retention import streams
 from distarray.scoped import Scoped
 
@@ -315,17 +315,8 @@ def observe(nodes: Sequence[Expr]) -> None:
     if _is_traced.get():
         raise _TracedError
     window = _local.window
-    nodes = _with_siblings(nodes, window)
-    was_observed, window.observed = window.observed, (*window.observed, *nodes)
-    was_waiting, window.is_waiting = window.is_waiting, True
-    try:
-        evaluate.evaluate(nodes, pending_beside(nodes))
-    except Exception as error:
-        versions.restore(_compute, nodes, error)
-        raise
-    finally:
-        window.is_waiting = was_waiting
-        window.observed = was_observed
+    if len(nodes) > 1 or not small.is_settled_alone(nodes[0]):
+        _evaluate(nodes, window)
     versions.forget_settled()
     waiting = _waiting(window)
     window.nodes = [weakref.ref(n) for n in waiting]
@@ -337,6 +328,20 @@ def observe(nodes: Sequence[Expr]) -> None:
         window.n_passed = 0
         if any(len(postorder([n])) >= size for n in waiting if n not in window.failed and not streams(n)):
             window.limit = 0  # the next operation runs it
+
+
+def _evaluate(nodes: Sequence[Expr], window: _Window) -> None:
+    nodes = _with_siblings(nodes, window)
+    was_observed, window.observed = window.observed, (*window.observed, *nodes)
+    was_waiting, window.is_waiting = window.is_waiting, True
+    try:
+        evaluate.evaluate(nodes, pending_beside(nodes))
+    except Exception as error:
+        versions.restore(_compute, nodes, error)
+        raise
+    finally:
+        window.is_waiting = was_waiting
+        window.observed = was_observed
 
 
 def _with_siblings(nodes: Sequence[Expr], window: _Window) -> Sequence[Expr]:

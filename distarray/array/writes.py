@@ -77,7 +77,7 @@ def assign(x: Handle, index: Index, value: Any) -> None:
 def _is_written_here(base: Base, lens: Lens, shape: Shape, value: Any) -> bool:
     """Write what a lens sees of a base, if that and the value are small and here; return whether that was done."""
     link = _only_link(base, lens)
-    if link is None or 0 in shape or forced_parts.get() is not None:
+    if link is None or forced_parts.get() is not None:
         return False
     if type(value) in _SCALARS:
         if base.dtype.kind not in "biufc":
@@ -89,7 +89,7 @@ def _is_written_here(base: Base, lens: Lens, shape: Shape, value: Any) -> bool:
             return False
         _check_broadcast(block.shape, shape)
         value = block
-    return base.write(link, value, base.version, is_alone)
+    return 0 in shape or base.write(link, value, base.version, is_alone)
 
 
 def _is_scattered_here(x: Handle, index: Index, parsed: Advanced, value: Any) -> bool:

@@ -122,7 +122,7 @@ class BufferPool:
         extents = tuple(shape)
         nbytes = math.prod(extents) * dtype.itemsize
         if layout == "C" and nbytes >= SMALLEST:  # what is asked for over and over
-            return np.ndarray(extents, dtype, self._lease(nbytes))
+            return np.ndarray(extents, dtype, self.lease(nbytes))
         natural = tuple(range(len(extents)))
         axes = natural if layout in ("C", ()) else natural[::-1] if layout == "F" else tuple(int(a) for a in layout)
         if nbytes < SMALLEST:
@@ -132,7 +132,7 @@ class BufferPool:
         strides, step = [0] * len(extents), dtype.itemsize
         for axis in reversed(axes):
             strides[axis], step = step, step * extents[axis]
-        return np.ndarray(extents, dtype, self._lease(nbytes), strides=strides)
+        return np.ndarray(extents, dtype, self.lease(nbytes), strides=strides)
 
     def wait_for_room(self, nbytes: int) -> None:
         """Wait while so many bytes more would be too many for this process (`full`), and others still make room.
@@ -173,9 +173,11 @@ class BufferPool:
             self._collect()
             return self._lent_nbytes
 
-    def _lease(self, nbytes: int) -> Any:
-        memory = self._memory(_size_class(nbytes))
-        lease = _leases(memory.nbytes).from_address(memory.address)
+    def lease(self, nbytes: int) -> Any:
+        """Return memory of so many bytes, at least `SMALLEST`, to make an array on."""
+        size, kind = _lent_for(nbytes)
+        memory = self._memory(size)
+        lease = kind.from_address(memory.address)
         lease.pool, lease.memory = self, memory
         return lease
 
@@ -225,7 +227,8 @@ class BufferPool:
 
     def _return(self, memory: _Memory) -> None:
         self._returned.append(memory)
-        if memory.nbytes <= min(HANDED_ON, self.limit // 64) and len(self._returned) <= MOST_HANDED_ON:
+        nbytes = memory.nbytes
+        if nbytes <= HANDED_ON and nbytes <= self.limit // 64 and len(self._returned) <= MOST_HANDED_ON:
             return  # the next array of its size has it
         # Collected at once if nobody is at it (this thread may be), so that what exceeds the limit is freed now, not at
         # the next take. An interrupt between a call of `acquire` and the next instruction would leave the lock taken.
@@ -273,6 +276,13 @@ def _size_class(nbytes: int) -> int:
     """
     step = 1 << max(nbytes.bit_length() - 3, 0)
     return -(-nbytes // step) * step
+
+
+@lru_cache(maxsize=1024)
+def _lent_for(nbytes: int) -> tuple[int, Any]:
+    """Return the bytes that are lent to who needs `nbytes`, and the class of their leases."""
+    size = _size_class(nbytes)
+    return size, _leases(size)
 
 
 #: The pool of this process.

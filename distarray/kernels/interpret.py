@@ -17,6 +17,7 @@ from distarray.expr.bind import accumulator_dtype
 from distarray.expr.errstates import mode_of, modes_to_hear, text_of
 from distarray.expr.expr import GET, Expr, late_params
 from distarray.kernels import tables
+from distarray.kernels.accumulators import Accumulator, TotalAccumulator
 from distarray.kernels.backends import NUMPY
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
@@ -26,9 +27,9 @@ from distarray.kernels.folds import FOLD
 from distarray.kernels.fourier import FILL
 from distarray.kernels.listening import Listener, listener
 from distarray.kernels.loans import is_ours, owner
-from distarray.kernels.monoids import MONOIDS, finish_reduction
+from distarray.kernels.monoids import MONOIDS, Within, finish_reduction
 from distarray.kernels.outcomes import Reduction
-from distarray.kernels.program import REDUCED_SLICE, shared_program
+from distarray.kernels.program import REDUCED_SLICE
 from distarray.kernels.reporting import report
 from distarray.kernels.slices import boxes, slice_extents
 from distarray.types import DType, HostArray
@@ -285,6 +286,29 @@ def value_of(
     return tables.BLOCK[node.op.name](np, *blocks, params=params)
 
 
+def made_ready(
+    node: Expr, uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
+) -> Callable[[dict[int, Any]], Any]:
+    """Return what does of values what `value_of` does, over and over: views and writes of views are looked up once."""
+    kind = node.op.kind
+    if kind == "get":
+        read, source = node.runtime.read, id(node.operands[0])
+        return lambda values: read(values[source])
+    if kind == "put" and type(node.operands[1]) is Expr:
+        base, value, write = id(node.operands[0]), id(node.operands[1]), node.runtime.write
+        is_last = _is_last_reader(node, uses, root, fresh)
+
+        def put(values: dict[int, Any]) -> HostArray:
+            new: HostArray = values[base]
+            if not (is_last and is_ours(new)):
+                new = np.array(new, order="C")
+            write(new, values[value])
+            return new
+
+        return put
+    return lambda values: value_of(node, values, uses, root, fresh)
+
+
 def _map(
     node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
 ) -> HostArray:
@@ -342,14 +366,17 @@ def _may_overwrite(
     node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
 ) -> bool:
     """Return whether nobody but `node` still reads the buffer of its base, and it is ours."""
+    # a kernel may have returned a view of something else
+    return _is_last_reader(node, uses, root, fresh) and is_ours(values[id(node.operands[0])])
+
+
+def _is_last_reader(node: Expr, uses: dict[int, int], root: dict[int, int], fresh: Collection[int]) -> bool:
+    """Return whether nobody but `node` still reads its base, a `fresh` node."""
     base = id(node.operands[0])
     r = root.get(base, base)
     if r != base or r not in fresh:
         return False
-    own = sum(1 for o in node.operands if type(o) is Expr and root.get(id(o), id(o)) == r)
-    array = values[base]
-    # a kernel may have returned a view of something else
-    return uses[r] == own and is_ours(array)
+    return uses[r] == sum([1 for o in node.operands if type(o) is Expr and root.get(id(o), id(o)) == r])
 
 
 def _put(
@@ -369,12 +396,12 @@ def reduced(monoid: str, block: HostArray, axes: tuple[int, ...], dtype: DType) 
         block = np.ascontiguousarray(block)
     if block.nbytes <= IN_SLICES or not found.is_ordered(dtype):
         return found.partial(block, axes, dtype)
-    reduction = Reduction(0, monoid, axes, dtype)
-    if not reduction.is_total(block.shape):
-        return shared_program(1, (), (), (reduction,)).run([block], (), block.shape).partials[0]
-    state, extents = found.state(dtype), slice_extents(block.shape, REDUCED_SLICE)
-    parts = [found.total(block[box], state) for box in boxes(block.shape, extents, range(block.ndim))]
-    return np.asarray(found.fold(np.array(parts, state))).reshape((1,) * block.ndim)
+    reduction, extents = Reduction(0, monoid, axes, dtype), slice_extents(block.shape, REDUCED_SLICE)
+    made = (TotalAccumulator if reduction.is_total(block.shape) else Accumulator)(reduction, block.shape, extents)
+    whole = Within((0,) * block.ndim, block.shape)
+    for box in boxes(block.shape, extents, range(block.ndim)):
+        made.add(made.partial(block[box], box, whole), box)
+    return made.result()
 
 
 def _reduce(node: Expr, block: HostArray) -> HostArray:

@@ -35,10 +35,15 @@ def mapped(
     call = function.call
     if not function.is_exact:
         return lambda *args: interpret.called(function, args, shape, dtype), False
-    if not shape or prod(shape) * dtype.itemsize < SMALLEST:
+    nbytes = prod(shape) * dtype.itemsize
+    if not shape or nbytes < SMALLEST:
         return call, False
-    take = POOL.take
-    return lambda *args, out=None: call(*args, out=take(shape, dtype) if out is None else out), function.has_inplace
+    new, lease = np.ndarray, POOL.lease
+
+    def computed(*args: Any, out: HostArray | None = None) -> Any:
+        return call(*args, out=new(shape, dtype, lease(nbytes)) if out is None else out)
+
+    return computed, function.has_inplace
 
 
 def program(nodes: Sequence[Expr], leaves: Sequence[Expr]) -> Call:
@@ -59,8 +64,8 @@ def program(nodes: Sequence[Expr], leaves: Sequence[Expr]) -> Call:
     fresh: set[int] = set()
     plan = []
     for step in steps:
-        left, taken = uses.copy(), frozenset(fresh)
-        plan.append((step, id(step), left, taken, interpret.ended(step, uses, root)))
+        value = interpret.made_ready(step, uses.copy(), root, frozenset(fresh))
+        plan.append((id(step), value, interpret.ended(step, uses, root)))
         family = step.op.family
         if family.is_new or family.is_write or family.is_created or family.is_contraction:
             fresh.add(id(step))
@@ -69,8 +74,8 @@ def program(nodes: Sequence[Expr], leaves: Sequence[Expr]) -> Call:
         values = dict(zip(given, blocks, strict=True))
         if constants:
             values |= constants
-        for step, i, left, taken, ended in plan:
-            values[i] = interpret.value_of(step, values, left, root, taken)
+        for i, value, ended in plan:
+            values[i] = value(values)
             for over in ended:
                 del values[over]
         return values[ends[0]] if is_one else [values[end] for end in ends]

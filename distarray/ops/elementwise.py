@@ -185,15 +185,18 @@ def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
     Without `copy`, an array that has the dtype already is returned itself. Complex numbers lose their imaginary part
     with numpy's warning.
     """
-    node, box = one_array("astype", x)
+    own = x.dtype if hasattr(type(x), "__dx_node__") else one_array("astype", x)[0].dtype
     wanted = as_dtype(dtype)
-    if wanted == node.dtype:
-        return box(node) if copy else x
-    _check_cast(node.dtype, wanted)
-    if node.dtype.kind == "c" and wanted.kind not in "cb":
+    if wanted == own:
+        if not copy:
+            return x
+        node, box = one_array("astype", x)
+        return box(node)
+    _check_cast(own, wanted)
+    if own.kind == "c" and wanted.kind not in "cb":
         warn_of_lost_imaginary_part()
         x = real(x)
-        if wanted == node.dtype.type(0).real.dtype:
+        if wanted == own.type(0).real.dtype:
             return x
     return bind_map(ASTYPE, (x,), (wanted.str,))
 

@@ -81,6 +81,11 @@ def _others() -> list[Flight]:
     return [f for f in list(_flights) if not f.is_over and f.thread is not own and f.thread.is_alive()]
 
 
+def are_others() -> bool:
+    """Return whether another thread has a run under way."""
+    return bool(_flights) and bool(_others())
+
+
 def wait_for(order: Sequence[Expr], env: Environment) -> bool:
     """Wait for runs of other threads that compute any of some nodes, or together with which these need more memory than
     is sure to be there; with the lock held, which others get meanwhile. Return whether there was any.

@@ -19,10 +19,11 @@ from distarray import config
 from distarray.deferral import errors_wait
 from distarray.expr.expr import GET, Environment, Expr, Stored, late_params
 from distarray.expr.joins import PRODUCT
-from distarray.runtime import counters
+from distarray.runtime import counters, flights
 from distarray.runtime.donation import donated, kept
 from distarray.runtime.flights import Flight
 from distarray.runtime.interrupts import interrupts_deferred
+from distarray.runtime.members import locked
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
@@ -88,8 +89,12 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
 
 def _is_brief(order: Sequence[Expr], env: Environment) -> bool:
     """Return whether plain calls, by one thread, are sooner over than a plan is found and its tasks are handed out."""
-    most = min(env.block_nbytes, BRIEF_NBYTES * max(env.size, 2) // (max(env.size, 2) - 1))
-    return sum([n.nbytes for n in order if n.op is not GET]) <= most and all(map(_is_quick, order))
+    return sum([n.nbytes for n in order if n.op is not GET]) <= _most_brief_nbytes(env) and all(map(_is_quick, order))
+
+
+def _most_brief_nbytes(env: Environment) -> int:
+    n = max(env.size, 2)
+    return min(env.block_nbytes, BRIEF_NBYTES * n // (n - 1))
 
 
 def _is_quick(node: Expr) -> bool:
@@ -159,6 +164,52 @@ def at_once(node: Expr) -> tuple[HostArray, Callable[[], None]] | None:
     return interpreter().computed(steps[::-1], values)  # type: ignore[no-any-return]  # a module that is loaded late
 
 
+def is_settled_alone(node: Expr) -> bool:
+    """Compute a pending node that somebody looks at, where all that it needs is here, small or brief, and needed by
+    nobody else; return whether that was done. What an evaluation does besides takes as long as such a node.
+    """
+    env = node.env
+    if env.is_cluster or env.device != "cpu":
+        return False
+    values: dict[int, Any] = {}
+    steps, read = [node], []
+    with locked():
+        # No run of another thread writes into what is read here: who begins one later sees that this thread reads.
+        if flights.are_others():
+            return False
+        for step in steps:
+            family = step.op.family
+            if step.memo is not None or family.is_write or step.pin is not None:
+                return False
+            if not (step.op is GET or family.is_created or may_be_at_once(step)):
+                return False
+            for o in step.nodes():
+                if id(o) in values:
+                    continue
+                if (block := block_of(o)) is not None:
+                    if o.memo is not None and not o.is_live and o.shape == step.shape != ():
+                        return False  # an evaluation writes into what nobody needs any more
+                    values[id(o)] = block
+                    read.append(o)
+                elif len(steps) < _MOST_STEPS and _is_part(o):
+                    steps.append(o)
+                else:
+                    return False
+        if not is_small([*read, *steps], env):
+            return False
+    try:
+        block, warn = interpreter().computed(steps[::-1], values)
+    except Exception:
+        return False  # an evaluation raises it where it is met
+    if warn.args[0]:
+        return False  # as it warns
+    count()
+    with locked():
+        if node.memo is None:
+            node.settle(stored(block, env))
+    return True
+
+
 def _silent() -> None:
     pass
 
@@ -221,10 +272,13 @@ def _is_part(node: Expr) -> bool:
 
 
 def is_room_for(step: Expr, operand: Expr) -> bool:
-    """Return whether an operation on an operand that is here may be computed at the call: it is small, or what BLAS
-    does with it takes no longer than a plan.
+    """Return whether an operation on an operand that is here may be computed at the call: it is small, or what is done
+    with it takes no longer than a plan.
     """
-    return operand.nbytes <= SMALL_NBYTES or _has_few_products(step)
+    nbytes = operand.nbytes
+    if nbytes <= SMALL_NBYTES or _has_few_products(step):
+        return True
+    return step.op.kind == "reduce" and nbytes <= _most_brief_nbytes(step.env)
 
 
 def _has_few_products(step: Expr) -> bool:

@@ -62,7 +62,10 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "argmax": lambda xp, x: x.argmax(),
     "sum in single": lambda xp, x: xp.sum(x, dtype=np.float32),
     "matmul": lambda xp, x: x @ x.T,
+    "matmul of parts": lambda xp, x: x[1:, ::2] @ x[3:0:-1, 1:5:3] + x[0, 0],
+    "matmul of transposes": lambda xp, x: (x[:, 1:].T / 3) @ x[:, ::-2] - x[1:, :5].T @ x[:3, 3:],
     "vector": lambda xp, x: x @ x[0],
+    "vector of a column": lambda xp, x: x[:, 1] @ x[::-1, ::2] / 3,
     "tensordot": lambda xp, x: xp.tensordot(x, x, axes=2),
     "dot": lambda xp, x: xp.dot(x.T / 3, x),
     "element": lambda xp, x: x[2, 3],
@@ -111,6 +114,23 @@ def test_repeats_give_the_bits_of_what_waits(name: str) -> None:
         late = np.asarray(STEPS[name](dx, dx.asarray(A)))
     for _ in range(3):
         assert np.asarray(STEPS[name](dx, computed(A))).tobytes() == late.tobytes()
+
+
+def test_a_cast_makes_no_node_of_what_it_casts() -> None:
+    x = computed(A)
+    for dtype in ("f4", int, np.dtype("c16")):
+        np.testing.assert_array_equal(np.asarray(x.astype(dtype)), A.astype(dtype))
+    assert is_block(x)
+
+
+def test_writes_to_no_elements_evaluate_nothing() -> None:
+    x = computed(A)
+    for value in (3, computed(A)[:0], computed(A)[0]):
+        with mock.patch.object(Expr, "__init__", side_effect=AssertionError("a node is made")):
+            x[4:] = value
+    with pytest.raises(ValueError, match=r"could not broadcast input array from shape \(5,\) into shape \(0,6\)"):
+        x[4:] = computed(A)[0, 1:]
+    np.testing.assert_array_equal(np.asarray(x), A)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.runtime import small
+from distarray.runtime import evaluate, flights, small
 from distarray.testing import counting
 
 REDUCTIONS = ["sum", "mean", "var", "std", "prod", "max", "argmax", "any"]
@@ -80,7 +80,7 @@ def test_sums_along_turned_axes_have_the_same_bits_however_often_and_wherever(sh
 def test_two_threads_compute_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     barrier = threading.Barrier(2)
     interpreter = small.interpreter()
-    computed = interpreter.interpret
+    computed = interpreter.computed
 
     def meeting(*args: Any) -> Any:
         barrier.wait(20)  # alone each of them would wait for ever
@@ -88,6 +88,51 @@ def test_two_threads_compute_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -
 
     arrays = [dx.asarray(np.full((800, 800), k + 1.0)) for k in range(2)]
     assert arrays[0].nbytes > small.SMALL_NBYTES
-    monkeypatch.setattr(interpreter, "interpret", meeting)
+    monkeypatch.setattr(interpreter, "computed", meeting)
     with ThreadPoolExecutor(2) as pool:
         assert [*pool.map(lambda x: float(dx.sum(x * x)), arrays)] == [640_000, 2_560_000]
+
+
+def test_what_is_brief_and_nobody_elses_is_computed_where_one_looks_without_an_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a = np.random.default_rng(0).random((900, 800))
+    x = dx.asarray(a)
+    assert x.nbytes > small.SMALL_NBYTES
+    square = x * x
+    evaluated: list[Any] = []
+    whole = evaluate.evaluate
+    monkeypatch.setattr(evaluate, "evaluate", lambda *args: (evaluated.append(args), whole(*args)))
+    total = dx.sum(x * x)
+    with counting() as counts:
+        assert float(total) == float(total) == pytest.approx((a * a).sum(), rel=1e-13)
+    assert (counts.evaluations, counts.inline, len(evaluated)) == (1, 1, 0)
+    np.testing.assert_array_equal(np.asarray(x * 2), a * 2)
+    assert not evaluated
+    assert float(square.sum()) == float(total)
+    assert len(evaluated) == 1  # which has kept what there is a handle of
+    assert square._base.current.memo is not None
+    monkeypatch.setattr(flights, "are_others", lambda: True)  # one of them may write into what is read here
+    assert float(dx.max(x + 1)) == a.max() + 1
+    assert len(evaluated) == 2
+
+
+def test_what_is_looked_at_warns_and_raises_as_evaluations_do() -> None:
+    x = dx.asarray(np.zeros((900, 800)))
+    with pytest.warns(RuntimeWarning, match="invalid value encountered in divide") as told:
+        assert np.isnan(float(dx.sum(x / x)))
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError, match="invalid value encountered in divide"):
+        float(dx.sum(x / x))
+    x += 1
+    assert float(dx.sum(x / x)) == x.size
+
+
+def test_reductions_of_some_megabytes_are_made_at_the_call() -> None:
+    a = np.random.default_rng(0).random((900, 800))
+    x = dx.asarray(a)
+    for _ in range(2):
+        made = x.max(axis=0)
+        assert made._base.block is not None
+    np.testing.assert_array_equal(np.asarray(made), a.max(axis=0))

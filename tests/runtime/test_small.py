@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import distarray as dx
 from distarray.kernels import listening
+from distarray.runtime import small
 from distarray.testing import counting
 
 A = np.arange(24.0).reshape(4, 6) - 7
@@ -116,7 +117,9 @@ def test_what_is_larger_or_cut_or_the_users_waits() -> None:
     limit = dx.config.get("eager-bytes")
     assert is_computed(dx.asarray(np.zeros(limit // 8)) + 1)
     assert not is_computed(dx.asarray(np.zeros(limit // 8 + 1)) + 1)
-    assert not is_computed(dx.asarray(np.ones(limit // 8 + 1)).sum())  # a larger one is read in slices by all threads
+    assert is_computed(dx.asarray(np.ones(limit // 8 + 1)).sum())
+    long = np.ones(3 * small.BRIEF_NBYTES // 8)
+    assert not is_computed(dx.asarray(long).sum())  # a larger one is read in slices by all threads
     with dx.config.set(eager_bytes=1000):
         assert is_computed(dx.asarray(np.ones(limit // 8)).sum())  # what is read by a plain call in any case
     team = dx.Team((4,), ("R",))
