@@ -72,7 +72,7 @@ def test_a_file_is_read_turned_and_written_within_a_limit(cluster4: Any, tmp_pat
         x = dx.from_zarr(tmp_path, "x")
         with peaks() as found:
             made = (x.T + 1).to_zarr(tmp_path, "y", chunks=(64, 64))
-    assert len(sizes_sent) <= 2 and max(sizes_sent) <= 4 * (1 + 1)
+    assert len(sizes_sent) <= 2 and max(sizes_sent) <= 4 * (1 + 2), "what a handle refers to may be kept beside"
     assert 0 < max(p.blocks for p in found.values()) <= limit + 1024  # what calls return has a few bytes
     np.testing.assert_array_equal(made[...], a.T + 1)
 
