@@ -123,5 +123,6 @@ def masked_variance(
     else:
         warning = "Degrees of freedom <= 0 for slice" + ("." if passes_nan else "")
         left = elementwise.maximum(elementwise.counts(elementwise.subtract(count, ddof), warning), 0)
-    made = _quotient(spread, left, result, passes_nan)
-    return elementwise.where(elementwise.greater(left, 0), made, np.nan) if passes_nan else made
+    if passes_nan:
+        left = elementwise.where(elementwise.greater(left, 0), left, np.nan)
+    return _quotient(spread, left, result, passes_nan)
