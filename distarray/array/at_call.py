@@ -80,6 +80,8 @@ class _Ready(NamedTuple):
 #: By function, static arguments and what the operands are, of calls that are eager; None: it goes through nodes.
 _known = config.Derived(*small.OPTIONS)
 _UNKNOWN = object()
+#: The characters of dtypes of numbers that arrays have.
+_NUMBERS = frozenset("?bhilqBHILQefdFD")
 
 
 def _kept(known: dict[Hashable, Any], key: Hashable, ready: _Ready | None, env: Environment) -> _Ready | None:
@@ -95,7 +97,8 @@ def _kept(known: dict[Hashable, Any], key: Hashable, ready: _Ready | None, env: 
 
 
 def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> Any:
-    """Return an elementwise operation on handles and Python scalars, boxed; None where it is not computed at the call.
+    """Return an elementwise operation on handles, arrays of numpy and Python scalars, boxed; None where it is not
+    computed at the call.
 
     Raises
     ------
@@ -120,7 +123,7 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
     if kind in _SCALARS:
         left = x
     else:
-        if not isinstance(x, Handle):
+        if not isinstance(x, Handle) and (x := _guest(x, y)) is None:
             return None
         first, base = x, x._base
         left, kind = base.block, base._type
@@ -138,7 +141,7 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
     elif y is x:  # it is read once: another thread may write to it meanwhile
         right, other = left, kind
     else:
-        if not isinstance(y, Handle):
+        if not isinstance(y, Handle) and (y := _guest(y, x)) is None:
             return None
         base = y._base
         right, other = base.block, base._type
@@ -219,7 +222,7 @@ def _found(
             key.append(key[2 + first])
             blocks.append(blocks[first])
             continue
-        if not isinstance(a, Handle):
+        if not isinstance(a, Handle) and (a := _guest(a, *args)) is None:
             return None
         base = a._base
         if (block := base.block) is None and (block := base.found()) is None:
@@ -248,6 +251,20 @@ def _found(
     if ready is None or (wanted is not None and (ready.made.shape, ready.made.dtype) != wanted):
         return None
     return ready, blocks, x
+
+
+def _guest(value: Any, *operands: Any) -> Handle | None:
+    """Return a handle that shows an array of numpy for the time of a call, where the first handle among the operands
+    is; None if nothing is computed of it at the call there.
+
+    Nobody writes to it, and what is computed has memory of its own.
+    """
+    if type(value) is not np.ndarray or value.dtype.char not in _NUMBERS or not value.shape or not value.dtype.isnative:
+        return None
+    x = next((o for o in operands if isinstance(o, Handle)), None)
+    if x is None or (env := x._env).is_cluster or value.nbytes > small.SMALL_NBYTES:
+        return None
+    return x._of(np.ascontiguousarray(value), SOURCE, block_type(value.dtype, value.shape, env))
 
 
 def _computed(
@@ -296,7 +313,8 @@ def call_at_call(
     is_boxed: bool = False,
     takes_views: bool = False,
 ) -> Any:
-    """Return ``function(*arrays, *static, **options)`` on handles, boxed; None where it is not computed at the call.
+    """Return ``function(*arrays, *static, **options)`` on handles and arrays of numpy, boxed; None where it is not
+    computed at the call.
 
     Parameters
     ----------
@@ -315,13 +333,14 @@ def call_at_call(
             return None
         key += (kind, value)
     be_known()
+    x: Any = None
     env: Any = None
     blocks: list[HostArray] = []
     lenses: list[Lens] = []
     for a in arrays:
-        if not isinstance(a, Handle):
+        if not isinstance(a, Handle) and (a := _guest(a, *arrays)) is None:
             return None
-        base = a._base
+        x, base = a, a._base
         if (block := base.block) is None and (block := base.found()) is None:
             return None
         made, lens = base._type or base.type, a._lens
@@ -349,7 +368,7 @@ def call_at_call(
     if ready is _UNKNOWN:
         leaves = [Expr(SOURCE, (), block.shape, block.dtype, env) for block in blocks]
         nodes = [read(leaf, lens) for leaf, lens in zip(leaves, lenses, strict=True)]
-        call = partial(_of_handles, type(arrays[0]), function) if is_boxed else function
+        call = partial(_of_handles, type(x), function) if is_boxed else function
         node = None
         with held_warnings() as told, suppress(Exception):
             node = call(*nodes, *static, **options) if all(block.size for block in blocks) else None
@@ -366,7 +385,6 @@ def call_at_call(
         return None  # as it warns
     if counters.active:
         small.count()
-    x = arrays[0]
     if ready.put_together is None:
         return x._of(_own(value, ready.is_own, blocks), ready.op, ready.made)
     parts = zip(value, ready.made, strict=True)
@@ -394,8 +412,10 @@ def product_at_call(product: Callable[..., Any], x: Any, y: Any) -> Any:
     before, and views go to BLAS as they lie.
     """
     be_known()
-    seen = _seen(x) if isinstance(x, Handle) else None
-    found = seen if y is x else _seen(y) if isinstance(y, Handle) else None
+    x = x if isinstance(x, Handle) else _guest(x, y)
+    y = y if isinstance(y, Handle) else _guest(y, x)
+    seen = None if x is None else _seen(x)
+    found = seen if y is x else None if y is None else _seen(y)
     if seen is None or found is None:
         return None
     (left, kind), (right, other) = seen, found

@@ -135,8 +135,8 @@ def _compared(name: str, otherwise: bool | None) -> Callable[[AnyHandle, Operand
                 if otherwise is None:
                     raise
             except TypeError:
-                # No loop for these dtypes: dates are never equal to numbers.
-                if otherwise is None:
+                # No loop for these dtypes: dates are never equal to numbers; long doubles, none of ours, may be.
+                if otherwise is None or getattr(getattr(other, "dtype", None), "char", "") in ("g", "G"):
                     raise
         elif otherwise is None or hasattr(type(other), "__array_ufunc__") or hasattr(type(other), "__array_priority__"):
             return _left_to(other, getattr(np, name), self, other)  # type: ignore[no-any-return]  # theirs

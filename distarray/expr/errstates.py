@@ -46,7 +46,7 @@ def errstate() -> ErrState:
 
 
 def _number_of(handler: Any) -> int:
-    for number, known in _handlers.items():
+    for number, known in list(_handlers.items()):  # other threads add to them
         if known is handler:
             return number
     if len(_handlers) >= _MOST_HANDLERS:
@@ -111,8 +111,8 @@ def say(text: str) -> None:
 
 
 def handler_of(mode: str) -> Any:
-    """Return the function, or the log, of a mode that says which."""
-    return _handlers[int(mode.split()[1])]
+    """Return the function, or the log, of a mode that says which; None if it is not known any more."""
+    return _handlers.get(int(mode.split()[1]))
 
 
 def modes_to_hear(states: Iterable[ErrState]) -> dict[str, Any]:

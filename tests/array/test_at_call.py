@@ -22,6 +22,7 @@ from distarray.expr.expr import Expr
 from distarray.kernels import ready
 from distarray.kernels.buffers import SMALLEST
 from distarray.testing import force_tiles
+from distarray.testing.assertions import assert_equal
 
 A = np.arange(24.0).reshape(4, 6) - 7
 
@@ -554,3 +555,80 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(left: Any, rig
         with pytest.raises(type(expected.value)):
             x /= y
     np.testing.assert_array_equal(np.asarray(x), left)
+
+
+OPERANDS = [
+    np.arange(12.0).reshape(3, 4),
+    np.arange(12, dtype="i2").reshape(4, 3).T,
+    np.arange(24, dtype="f4").reshape(6, 4)[::-2],
+    np.array([[True, False, True, True]]),
+    np.zeros((3, 0, 4), "c8"),
+    np.arange(12, dtype=">f8").reshape(3, 4),
+    np.array(2.5),
+    np.ma.masked_array(np.arange(4.0), [0, 0, 1, 0]).data,
+    np.arange(4, dtype="m8[s]"),
+]
+
+
+@pytest.mark.parametrize("other", OPERANDS, ids=lambda a: f"{a.dtype}{a.shape}")
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "greater", "power", "matmul", "maximum"])
+def test_arrays_of_numpy_are_operands_as_our_own_are(name: str, other: Any) -> None:
+    a = np.arange(12.0).reshape(3, 4) + 1
+    x = dx.asarray(a)
+    ufunc = getattr(np, name)
+
+    def outcome(call: Any, *args: Any) -> Any:
+        try:
+            return call(*args)
+        except (TypeError, ValueError) as error:
+            return type(error)
+
+    for _ in range(3):
+        for ours, operands in [((x, other), (a, other)), ((other, x), (other, a)), ((x[1:2], other), (a[1:2], other))]:
+            with np.errstate(all="ignore"):
+                found, expected = outcome(ufunc, *ours), outcome(ufunc, *operands)
+            if isinstance(expected, type):
+                assert isinstance(found, type) and issubclass(found, expected)
+            else:
+                assert_equal(found, expected)
+
+
+def test_what_is_made_of_an_array_of_numpy_is_made_at_the_call_and_has_its_own_memory() -> None:
+    a, b = np.arange(12.0).reshape(3, 4), np.arange(12.0).reshape(3, 4) + 5
+    x = dx.asarray(a)
+    for made, expected in [
+        (lambda: x + b, a + b),
+        (lambda: b[::-1] * x, b[::-1] * a),
+        (lambda: x @ b.T, a @ b.T),
+        (lambda: b.T @ x, b.T @ a),
+        (lambda: np.maximum(b, x), b),
+    ]:
+        for _ in range(3):
+            found = made()
+            assert found._base.block is not None
+            assert not np.shares_memory(found._base.block, b)
+            np.testing.assert_array_equal(np.asarray(found), expected)
+    total, last = x + b, b.copy()
+    b[:] = 0
+    np.testing.assert_array_equal(np.asarray(total), a + last)
+
+
+def test_an_update_by_a_view_of_its_own_elements_reads_them_before_it_writes() -> None:
+    a = np.arange(12.0)
+    x = dx.asarray(a)
+    for _ in range(3):
+        seen = np.asarray(x)
+        before = seen.copy()
+        x += seen[::-1]
+        np.testing.assert_array_equal(np.asarray(x), before + before[::-1])
+    y = dx.asarray(a)
+    y[1:] += np.asarray(y)[:-1]
+    np.testing.assert_array_equal(np.asarray(y), [0, *(a[1:] + a[:-1])])
+
+
+@pytest.mark.parametrize("other", [np.arange(3, dtype="g"), np.longdouble(1), np.arange(3, dtype="G")])
+def test_long_doubles_are_refused_by_comparisons_too(other: Any) -> None:
+    x = dx.asarray(np.arange(3.0))
+    for compared in (lambda: x == other, lambda: x != other, lambda: x < other):
+        with pytest.raises(TypeError, match="not supported"):
+            compared()
