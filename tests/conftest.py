@@ -25,6 +25,9 @@ for _module in pkgutil.walk_packages(distarray.__path__, "distarray."):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Dozens of workers that are threads of this process would read its statistics twice a second each.
+dask.config.set({"distributed.admin.system-monitor.interval": "10s"})
+
 # The same examples in every run, and no deadline: a shared machine may stall any one of them.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
@@ -81,6 +84,14 @@ def _options_stay() -> Iterator[None]:
 
 def pytest_collection_finish() -> None:
     # Tens of thousands of items live as long as the run: no collection of garbage need look at them.
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _old_objects_are_not_looked_at() -> Iterator[None]:
+    """What plans, reports and caches of all tests before refer to takes a collection of garbage seconds in the end."""
+    yield
     gc.collect()
     gc.freeze()
 

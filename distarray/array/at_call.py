@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray import config, hooks
+from distarray import hooks
 from distarray.array.access import read
 from distarray.array.environment import forced_parts
 from distarray.array.handle import Handle
@@ -40,7 +40,8 @@ from distarray.types import DType, HostArray, Shape
 _SCALARS = frozenset({bool, int, float, complex})
 #: Types of static arguments, of which equal ones mean the same.
 _STATIC = frozenset({type(None), bool, int, str, type, type(np._NoValue)})
-#: Calls that are kept.
+#: Calls that are kept of an environment, by function, static arguments and what the operands are (`small.found_in`):
+#: those that are eager; None where it goes through nodes.
 MOST_KNOWN = 4096
 
 
@@ -77,8 +78,6 @@ class _Ready(NamedTuple):
     put_together: Callable[[Sequence[Any]], Any] | None = None
 
 
-#: By function, static arguments and what the operands are, of calls that are eager; None: it goes through nodes.
-_known = config.Derived(*small.OPTIONS)
 _UNKNOWN = object()
 #: The characters of dtypes of numbers that arrays have.
 _NUMBERS = frozenset("?bhilqBHILQefdFD")
@@ -149,12 +148,14 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
             if (right := base.found()) is None:
                 return None
             other = base.type
-        if env is not None and other.env is not env:
+        if env is None:
+            env = other.env
+        elif other.env is not env:
             return None
         if lens := y._lens:
             right = get(lens, right)
-            other = block_type(right.dtype, right.shape, other.env)
-    ready = _known.found().get((op, (), kind, other), _UNKNOWN)
+            other = block_type(right.dtype, right.shape, env)
+    ready = small.found_in(env).get((op, (), kind, other), _UNKNOWN)
     if ready is None:  # it is known to wait
         return None
     if ready is _UNKNOWN or forced_parts.get() is not None:
@@ -237,9 +238,9 @@ def _found(
             return None
         key.append(kind)
         blocks.append(block)
-    if x is None or env.is_cluster or forced_parts.get() is not None:
+    if x is None or forced_parts.get() is not None:
         return None
-    known = _known.found()
+    known = small.found_in(env)
     ready = known.get(found := tuple(key), _UNKNOWN)
     if ready is _UNKNOWN:
         try:
@@ -262,9 +263,9 @@ def _guest(value: Any, *operands: Any) -> Handle | None:
     if type(value) is not np.ndarray or value.dtype.char not in _NUMBERS or not value.shape or not value.dtype.isnative:
         return None
     x = next((o for o in operands if isinstance(o, Handle)), None)
-    if x is None or (env := x._env).is_cluster or value.nbytes > small.SMALL_NBYTES:
+    if x is None or value.nbytes > small.SMALL_NBYTES:
         return None
-    return x._of(np.ascontiguousarray(value), SOURCE, block_type(value.dtype, value.shape, env))
+    return x._of(np.ascontiguousarray(value), SOURCE, block_type(value.dtype, value.shape, x._env))
 
 
 def _computed(
@@ -361,9 +362,9 @@ def call_at_call(
         key.append(made)
         blocks.append(block)
         lenses.append(lens)
-    if env is None or env.is_cluster or forced_parts.get() is not None:
+    if env is None or forced_parts.get() is not None:
         return None
-    known = _known.found()
+    known = small.found_in(env)
     ready = known.get(found := tuple(key), _UNKNOWN)
     if ready is _UNKNOWN:
         leaves = [Expr(SOURCE, (), block.shape, block.dtype, env) for block in blocks]
@@ -421,7 +422,7 @@ def product_at_call(product: Callable[..., Any], x: Any, y: Any) -> Any:
     (left, kind), (right, other) = seen, found
     if (x._lens and not _is_strided(x._lens)) or (y._lens and not _is_strided(y._lens)):
         return call_at_call(product, (x, y), (), {})
-    ready = _known.found().get((product, kind, other))
+    ready = small.found_in(kind.env).get((product, kind, other))
     if ready is None or ready.call is not np.matmul or forced_parts.get() is not None:
         return call_at_call(product, (x, y), (), {}, takes_views=True)
     value, met = heard(np.matmul, (left, right))

@@ -47,9 +47,7 @@ SMALL = 1 << 20
 Written: TypeAlias = HostArray | Scalar | Callable[[HostArray | None], HostArray]
 
 _new = object.__new__
-#: By dtype, shape and ``id`` of the environment, which the value keeps.
-_types: dict[tuple[DType, Shape, int], BlockType] = {}
-#: Types that are kept.
+#: Types that are kept of an environment.
 MOST_TYPES = 4096
 
 
@@ -65,16 +63,15 @@ class BlockType:
 
 
 def block_type(dtype: DType, shape: Shape, env: Environment) -> BlockType:
-    """Return the type of blocks of a dtype and a shape that live in an environment; of a cluster none is kept, which
-    would keep its client.
-    """
-    if env.is_cluster:
-        return BlockType(dtype, shape, env)
-    found = _types.get(key := (dtype, shape, id(env)))
+    """Return the type of blocks of a dtype and a shape that live in an environment."""
+    types = env.kept.get("types")
+    if types is None:
+        types = env.kept.setdefault("types", {})
+    found: BlockType | None = types.get(key := (dtype, shape))
     if found is None:
-        if len(_types) >= MOST_TYPES:
-            _types.clear()
-        found = _types[key] = BlockType(dtype, shape, env)
+        if len(types) >= MOST_TYPES:
+            types.clear()
+        found = types[key] = BlockType(dtype, shape, env)
     return found
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
@@ -41,10 +41,20 @@ BLOCK_NBYTES, PROCESS_BLOCK_NBYTES = 1 << 20, 64 << 20
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Environment:
-    """An Environment says where an array lives: its team (None: one member in this process) and its device string."""
+    """An Environment says where an array lives: its team (None: one member in this process) and its device string.
+
+    Attributes
+    ----------
+    kept
+        What layers above found of it, by what it is: it goes with the environment, which may have a client of a cluster.
+    """
 
     team: Team | None
     device: str = "cpu"
+    kept: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Environment, (self.team, self.device)
 
     @property
     def size(self) -> int:

@@ -32,8 +32,6 @@ from distarray.types import HostArray
 SMALL_NBYTES = 4 << 20
 #: Bytes that are read and made in the time that a plan and its tasks take: so much is gained by all other threads.
 BRIEF_NBYTES = 9 << 20
-#: Bytes up to which operations on host data are computed here where the others of the team are workers of a cluster.
-SENT_NBYTES = 128 << 10
 #: Products of numbers up to which larger operands of a contraction are read at the call: BLAS has its own threads.
 MOST_PRODUCTS = 1 << 24
 #: Bytes that are read and made from which on other threads go on meanwhile: some hundred microseconds.
@@ -228,28 +226,20 @@ def stored(block: HostArray, env: Environment) -> Stored:
 
 def is_eager(nbytes: int, env: Environment) -> bool:
     """Return whether operations on arrays of so many bytes that are here are computed when they are made."""
-    if env.is_cluster:
-        return nbytes <= _most_eager_nbytes(env)  # what is kept would keep the client
-    found = _most_eager.found()
-    known = found.get(id(env))
+    found = found_in(env)
+    most: int | None = found.get("most")
+    if most is None:
+        most = most_nbytes(env) if env.is_cluster else env.block_nbytes
+        most = found["most"] = min(config.get("eager-bytes") or -1, most)
+    return nbytes <= most
+
+
+def found_in(env: Environment) -> dict[Any, Any]:
+    """Return what was found of an environment and follows from `OPTIONS`, to be added to: empty after one changed."""
+    known: config.Derived | None = env.kept.get("options")
     if known is None:
-        if len(found) >= _MOST_ENVIRONMENTS:
-            found.clear()
-        known = found[id(env)] = env, _most_eager_nbytes(env)  # which keeps its `id`
-    return nbytes <= known[1]
-
-
-#: Environments of which is known what is eager.
-_MOST_ENVIRONMENTS = 256
-#: By ``id`` of an environment it, and the bytes of the largest array that is computed when it is made.
-_most_eager = config.Derived(*OPTIONS)
-
-
-def _most_eager_nbytes(env: Environment) -> int:
-    most = config.get("eager-bytes") or -1
-    if not env.is_cluster:
-        return min(most, env.block_nbytes)
-    return min(most, SENT_NBYTES, *[env.block_nbytes] if config.get("block-bytes") is not None else ())
+        known = env.kept.setdefault("options", config.Derived(*OPTIONS))
+    return known.found()
 
 
 @cache
@@ -275,10 +265,12 @@ def is_room_for(step: Expr, operand: Expr) -> bool:
     """Return whether an operation on an operand that is here may be computed at the call: it is small, or what is done
     with it takes no longer than a plan.
     """
-    nbytes = operand.nbytes
+    nbytes, env = operand.nbytes, step.env
+    if env.is_cluster and not _is_light(step, env.block_nbytes):
+        return False  # where others could compute it
     if nbytes <= SMALL_NBYTES or _has_few_products(step):
         return True
-    return step.op.kind == "reduce" and nbytes <= _most_brief_nbytes(step.env)
+    return step.op.kind == "reduce" and nbytes <= _most_brief_nbytes(env)
 
 
 def _has_few_products(step: Expr) -> bool:

@@ -21,6 +21,7 @@ from distarray.array import at_call
 from distarray.expr.expr import Expr
 from distarray.kernels import ready
 from distarray.kernels.buffers import SMALLEST
+from distarray.runtime import small
 from distarray.testing import force_tiles
 from distarray.testing.assertions import assert_equal
 
@@ -427,7 +428,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(at_call, "MOST_KNOWN", 8)
     for n in range(1, 40):
         assert float((computed(np.ones(n)) * 2).sum()) == 2 * n
-        assert len(at_call._known.found()) <= 8
+        assert len(small.found_in(dx.ones(1)._env)) <= 8
 
 
 # -------------------------------------------------------------------------------------------- random programs
@@ -483,12 +484,12 @@ def _run(xp: Any, program: list[Any], new: Callable[[Any], Any]) -> list[Any]:
 @contextmanager
 def every_array_is_large() -> Iterator[None]:
     """Let updates compute into the memory that they write at any size."""
-    at_call._known.found().clear()
+    small.found_in(dx.ones(1)._env).clear()
     with ExitStack() as stack:
         for module in (at_call, ready):
             stack.enter_context(mock.patch.object(module, "SMALLEST", 1))
         yield
-    at_call._known.found().clear()
+    small.found_in(dx.ones(1)._env).clear()
 
 
 @pytest.mark.parametrize(("eager", "large"), [(0, False), (2 << 20, False), (2 << 20, True)])

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["collected", "eventually", "eventually_equal", "module_at", "no_garbage_collected"]
+__all__ = ["calls_made", "collected", "eventually", "eventually_equal", "module_at", "no_garbage_collected"]
 
 
 def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -55,6 +55,23 @@ def collected() -> Iterator[Callable[[], None]]:
         yield lambda: (gc.collect(), None)[1]
     finally:
         gc.unfreeze()
+
+
+def calls_made(use: Callable[[], object]) -> int:
+    """Return how many functions this thread calls while it runs one: no other program on the machine changes that."""
+    n_calls = 0
+
+    def count(frame: object, event: str, value: object) -> None:
+        nonlocal n_calls
+        n_calls += event in ("call", "c_call")
+
+    former = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        use()
+    finally:
+        sys.setprofile(former)
+    return n_calls
 
 
 def module_at(path: Path, name: str | None = None) -> Any:
