@@ -99,6 +99,7 @@ def test_the_script_runs_on_threads_and_explains_itself(expected: dict[str, Any]
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_the_script_runs_on_a_cluster_of_four_processes(expected: dict[str, Any], tmp_path: Path) -> None:
     _, figures = run_script("--cluster", "4", json_file=tmp_path / "figures.json")
     assert_same_figures(figures, expected)

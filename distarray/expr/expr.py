@@ -46,7 +46,7 @@ class Environment:
     Attributes
     ----------
     kept
-        What layers above found of it, by what it is: it goes with the environment, which may have a client of a cluster.
+        What layers above found of it, by what it is: it goes with the environment, which may have a client.
     """
 
     team: Team | None

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from helpers import collected, eventually
@@ -420,7 +421,9 @@ def _through_gate(block: Any) -> Any:
 
 
 def test_a_scheduler_that_says_goodbye_ends_every_wait() -> None:
-    with cluster_of(2) as cluster, distributed.Client(cluster) as client:
+    # Workers that close try for as long as this to tell a scheduler that is gone.
+    quick = dask.config.set({"distributed.comm.timeouts.connect": "2s"})
+    with quick, cluster_of(2) as cluster, distributed.Client(cluster) as client:
         _gate.clear()
         with dx.config.set(errors="deferred"):
             x = dx.map_blocks(_through_gate, rows(A).persist(), dtype="f8").persist()

@@ -7,6 +7,7 @@ import functools
 import gc
 import threading
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -231,7 +232,7 @@ def test_overlap_changes_no_value(overlap: bool | str) -> None:
 
 @pytest.mark.cluster
 def test_all_core_tasks_start_before_the_first_halo_arrives(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B-27: with every message between workers delayed."""
+    """B-27: with every message between workers delayed until they have."""
     team = dx.Team((4,), ("R",))
     a = np.random.default_rng(0).random((68, 3))
     x, y = rows(a, team), rows(np.zeros((68, 3)), team)
@@ -250,7 +251,8 @@ def test_all_core_tasks_start_before_the_first_halo_arrives(cluster4: Any, monke
 
     monkeypatch.setattr(tasks, "run_program", recorded)
     for worker in cluster4.cluster.workers.values():
-        monkeypatch.setitem(worker.handlers, "get_data", _delayed(worker.handlers["get_data"]))
+        delayed = _delayed(worker.handlers["get_data"], lambda: started.count("core") == 4)
+        monkeypatch.setitem(worker.handlers, "get_data", delayed)
     with dx.config.set(overlap="always"):
         y[2:-2] = x[:-4] + x[4:]
         got = y.compute()
@@ -260,10 +262,15 @@ def test_all_core_tasks_start_before_the_first_halo_arrives(cluster4: Any, monke
     assert started[:4] == ["core"] * 4
 
 
-def _delayed(handler: Any) -> Any:
+def _delayed(handler: Any, until: Callable[[], bool]) -> Any:
+    """Answer when something has come true; in any case after some seconds, so that what waits for it shows."""
+
     @functools.wraps(handler)  # its signature says what it is called with
     async def get_data(*args: Any, **kwargs: Any) -> Any:
-        await asyncio.sleep(0.4)
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if until():
+                break
         return await handler(*args, **kwargs)
 
     return get_data

@@ -245,8 +245,8 @@ def test_a_limit_that_is_set_holds_or_nothing_runs(team: dx.Team | None) -> None
 def test_what_is_too_large_is_not_even_sent(cluster4: object) -> None:
     a = rng.normal(size=(400, 400))
     x = dx.asarray(a)
-    y = x + 1
     with dx.config.set(block_bytes=0):
+        y = x + 1
         before = dx.explain(y).host_bytes
         with dx.config.set(memory_limit=a.nbytes // 16), pytest.raises(dx.MemoryBudgetError, match=r"add of .*: a "):
             y.persist()
