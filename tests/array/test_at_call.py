@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import tracemalloc
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -99,6 +101,47 @@ def test_repeats_make_no_node_and_give_numpys_values(name: str) -> None:
     host = np.asarray(found)
     assert host.dtype == expected.dtype
     np.testing.assert_allclose(host, expected, rtol=1e-14)
+
+
+@pytest.mark.cluster
+def test_on_a_cluster_the_clients_own_data_are_computed_here_as_in_one_process(cluster4: Any) -> None:
+    for name, step in STEPS.items():
+        test_repeats_make_no_node_and_give_numpys_values(name)
+        assert is_block(x := dx.asarray(A) + 0)
+        assert x.team == dx.current_team() is not None, step
+    host = np.random.default_rng(0).random((600, 600))
+    x = dx.asarray(host) + 0
+    with dx.testing.counting() as c:
+        for _ in range(4):
+            x[1:-1] = (x[:-2] + x[2:]) / 2
+            host[1:-1] = (host[:-2] + host[2:]) / 2
+        np.testing.assert_array_equal(np.asarray(x), host)
+    assert c.evaluations == c.inline == 12
+    assert c.planner_calls == c.tasks == 0
+
+
+@pytest.mark.cluster
+def test_on_a_cluster_what_takes_long_and_what_workers_have_is_computed_there(cluster4: Any) -> None:
+    host = np.random.default_rng(0).random((600, 600))
+    x = dx.asarray(host) + 0
+    assert not is_block(dx.sort(x, axis=0))
+    assert is_block(dx.sort(x[:200, :200] + 0, axis=0))
+    with dx.config.set(block_bytes=0):
+        there = (x + 1).persist()
+    assert not is_block(there + x)
+    np.testing.assert_array_equal(np.asarray(there + x), host + 1 + host)
+    np.testing.assert_array_equal(np.asarray(dx.sort(x, axis=0)), np.sort(host, axis=0))
+
+
+def test_what_is_known_of_an_environment_goes_with_it() -> None:
+    team = dx.Team((2,), ("gone",), members=(0, 1))
+    x = dx.asarray(A, team=team)
+    for _ in range(3):
+        x = x * 2 + A
+    gone = weakref.ref(x._env)
+    del x, team
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize("team", [None, dx.Team((2,), ("x",), members=(0, 1))], ids=str)
