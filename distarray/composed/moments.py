@@ -57,7 +57,7 @@ def masked_mean(
     total = reduce(np.add, x, axis, None if work.kind == "m" else work, keepdims=keepdims, where=added)
     count = _count(x, axis, keepdims, where)
     if where is not None:
-        count = elementwise.counts(count, "Mean of empty slice")
+        count = elementwise.warned(count, "Mean of empty slice", "no count")
     elif count == 0:
         warn_user("Mean of empty slice")
     return _quotient(total, count, result, passes_nan)
@@ -122,7 +122,7 @@ def masked_variance(
         left: Any = max(count - ddof, 0)
     else:
         warning = "Degrees of freedom <= 0 for slice" + ("." if passes_nan else "")
-        left = elementwise.maximum(elementwise.counts(elementwise.subtract(count, ddof), warning), 0)
+        left = elementwise.maximum(elementwise.warned(elementwise.subtract(count, ddof), warning, "no count"), 0)
     if passes_nan:
         left = elementwise.where(elementwise.greater(left, 0), left, np.nan)
     return _quotient(spread, left, result, passes_nan)

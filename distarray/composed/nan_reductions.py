@@ -14,7 +14,7 @@ from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.moments import masked_mean, masked_variance, not_nan
 from distarray.composed.numpy_signatures import corrected, mean, root, var
-from distarray.composed.ufunc_reductions import reduce
+from distarray.composed.ufunc_reductions import loop_dtype, reduce
 from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
 from distarray.expr.side_by_side import side_by_side
@@ -57,8 +57,8 @@ def nanmax(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = _NOT_GIVEN,
     where: Any = True,
 ) -> DistArray:  # fmt: skip
-    """Return the largest element along `axis` that is not nan; nan where there is none."""
-    return reduce(np.fmax, x, axis, None, out, keepdims, initial, where)
+    """Return the largest element along `axis` that is not nan; nan where there is none, with a warning."""
+    return _extreme(np.fmax, x, axis, out, keepdims, initial, where)
 
 
 @by_numpy(np.nanmin)
@@ -67,8 +67,16 @@ def nanmin(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = _NOT_GIVEN,
     where: Any = True,
 ) -> DistArray:  # fmt: skip
-    """Return the smallest element along `axis` that is not nan; nan where there is none."""
-    return reduce(np.fmin, x, axis, None, out, keepdims, initial, where)
+    """Return the smallest element along `axis` that is not nan; nan where there is none, with a warning."""
+    return _extreme(np.fmin, x, axis, out, keepdims, initial, where)
+
+
+def _extreme(ufunc: np.ufunc, x: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any) -> DistArray:
+    x = as_distarray(x)
+    made = reduce(ufunc, x, axis, loop_dtype(ufunc, "reduce", x, None, out), None, keepdims, initial, where)
+    if made.dtype.kind in "fc":
+        made = elementwise.warned(made, "All-NaN slice encountered", "nan")
+    return into(out, made, casting="unsafe")  # type: ignore[no-any-return]
 
 
 @ready_made(1, is_boxed=True)

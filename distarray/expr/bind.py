@@ -245,12 +245,12 @@ def _clip(x: Any, *rest: Any) -> Any:  # arrays and scalars, then which bounds t
 _INFER: dict[str, Callable[..., Any]] = {
     "byteswap": lambda x: x,
     "clip": _clip,
-    "counts": lambda x, _: x,
     "complex": lambda x, y: np.empty(0, np.result_type(x, y, np.complex64)),
     "frexp": lambda x, which: np.frexp(x)[which],
     "modf": lambda x, which: np.modf(x)[which],
     "reshard": lambda x, *_: x,
     "scalar": lambda x: x,
+    "warned": lambda x, *_: x,
 }
 _inferred: dict[Hashable, DType] = {}
 _DUMMY: dict[type, Scalar] = {bool: True, int: 1, float: 1.0, complex: 1j}

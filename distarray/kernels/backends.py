@@ -247,7 +247,7 @@ class StrictBackend:
         xp, canonical = self.xp, numpy_name(name)
         known = [_numpy_dtype(x) for x in operands]
         arrays = [self._array(x, d) for x, d in zip(operands, loop_dtypes(canonical, tuple(known), dtype), strict=True)]
-        if canonical in ("copy", "counts"):
+        if canonical in ("copy", "warned"):
             return xp.asarray(arrays[0], copy=True)
         if canonical == "astype":
             return self._cast(arrays[0], self.dtype(dtype))

@@ -289,7 +289,7 @@ class CupyBackend:
             cupy.asarray(x, dtype=d) if d is not None or not isinstance(x, cupy.ndarray) else x
             for x, d in zip(operands, loop_dtypes(canonical, known, dtype), strict=True)
         ]
-        if canonical in ("copy", "counts"):  # to look at counts here would be to wait for them
+        if canonical in ("copy", "warned"):  # to look at the elements here would be to wait for them
             return arrays[0].copy()
         if canonical == "astype":
             x = arrays[0]

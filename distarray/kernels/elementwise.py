@@ -289,10 +289,12 @@ def _copying(of: Callable[[Any], Any]) -> Callable[[tuple[Any, ...], DType], Cal
     return make
 
 
-def _counts(params: tuple[Any, ...], dtype: DType) -> Call:
+def _warned(params: tuple[Any, ...], dtype: DType) -> Call:
+    warning, of = params
+
     def seen(x: Any) -> Any:
-        if np.count_nonzero(x > 0) < np.size(x):
-            say(params[0])
+        if np.isnan(x).any() if of == "nan" else not np.all(x > 0):
+            say(warning)
         return x
 
     return _copying(seen)(params, dtype)
@@ -342,12 +344,12 @@ _OWN: dict[str, Callable[[tuple[Any, ...], DType], Call]] = {
     "byteswap": _copying(lambda x: x.byteswap()),
     "clip": _clip,
     "complex": _complex,
-    "counts": _counts,
     "copy": _copying(lambda x: x),
     "imag": _copying(np.imag),
     "real": _copying(np.real),
     "round": _round,
     "view": _bits,
+    "warned": _warned,
     "where": _where,
     **MAPS,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import cmath
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -157,8 +157,6 @@ true_divide = divide
 
 ASTYPE = declare("astype", "map", is_identity=True)
 CLIP = declare("clip", "map")
-#: Counts as they are, of which numpy warns where there is nothing to count.
-COUNTS = declare("counts", "map")
 #: A complex array of its real and its imaginary part, without arithmetic: infinities and signs of zero stay.
 COMPLEX = declare("complex", "map")
 FREXP = declare("frexp", "map")
@@ -176,6 +174,8 @@ POW = declare("pow", "map")
 POW_INTEGER = declare("power", "map", may_raise=True)
 REAL = declare("real", "map")
 ROUND = declare("round", "map")
+#: Elements as they are, of some of which numpy warns.
+WARNED = declare("warned", "map")
 WHERE = declare("where", "map")
 
 
@@ -201,9 +201,11 @@ def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
     return bind_map(ASTYPE, (x,), (wanted.str,))
 
 
-def counts(count: Array, warning: str) -> Array:
-    """Return counts; when they are known, a warning is given if one of them is not positive."""
-    return bind_map(COUNTS, (count,), (warning,))
+def warned(x: Array, warning: str, of: Literal["nan", "no count"]) -> Array:
+    """Return `x`; when its elements are known, a warning is given if one of them is nan, or a count that is not
+    positive.
+    """
+    return bind_map(WARNED, (x,), (warning, of))
 
 
 def warn_of_lost_imaginary_part() -> None:

@@ -81,6 +81,9 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], np.ndarray]] = {
     "a nanmean of columns": (lambda xp, x: xp.nanmean(x, axis=0), NANS),
     "a nanvar of nothing": (lambda xp, x: xp.nanvar(x, axis=1), NANS),
     "a nanstd of little": (lambda xp, x: xp.nanstd(x, axis=1, ddof=1), NANS),
+    "a nanmax of nothing": (lambda xp, x: xp.nanmax(x, axis=1), NANS),
+    "a nanmin of columns": (lambda xp, x: xp.nanmin(x, axis=0, keepdims=True), NANS),
+    "a nanmin of nothing at all": (lambda xp, x: xp.nanmin(x), np.full((3, 2), np.nan, "f4")),
 }
 
 
