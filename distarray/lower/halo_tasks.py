@@ -22,13 +22,17 @@ from distarray.lower.messages import Key
 from distarray.lower.records import Draft, Tile
 from distarray.lower.route import Arguments, Located, Want
 from distarray.lower.state import Lowering
-from distarray.planner.halos import HaloStage, Needs, halo_stage, needed_outside, needs_of_members, tiles_of_members
+from distarray.planner.halos import (
+    MOST_WORK_OF_OTHER_VIEWS,
+    HaloStage,
+    Needs,
+    halo_stage,
+    needed_outside,
+    needs_of_members,
+    tiles_of_members,
+)
 from distarray.planner.plan import Stage
 from distarray.sharding.boxes import Box, relative, size, tile_box
-
-#: A member computes at most so many times its own elements; else the stages are lowered one by one. The planner saw
-#: views of other offsets, if another expression shares its plan.
-MOST_WORK = 2.0
 
 #: Copies the elements of its one operand.
 _COPY = Program(1, (), (0,), ())
@@ -83,7 +87,7 @@ def first_pass(low: Lowering, drafts: Sequence[Draft], numbers: Sequence[int]) -
     if any(low.located[i].on_client or not low.located[i].members for i in bases):
         return False
     members = sorted({m for of in tiles.values() for m in of})
-    by_member = needs_of_members(chain, tiles, outside, members, MOST_WORK)
+    by_member = needs_of_members(chain, tiles, outside, members, MOST_WORK_OF_OTHER_VIEWS)
     if by_member is None:
         return False
     grown = _Grown({i: _grown_like(low.located[i]) for i in made}, outside, drafts[-1].stage)

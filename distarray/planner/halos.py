@@ -32,8 +32,9 @@ from distarray.sharding.sharding import Sharding
 
 #: Stages of a chain at most.
 DEEPEST = 64
-#: A member computes at most so many times its own elements.
-MOST_WORK = 1.5
+#: A member computes at most so many times its own elements where a chain is planned; and where it is lowered, else its
+#: stages are lowered one by one: the planner saw views of other offsets, if another expression shares its plan.
+MOST_WORK, MOST_WORK_OF_OTHER_VIEWS = 1.5, 2.0
 #: Members whose seconds are predicted: those of others are alike.
 MOST_MEMBERS = 8
 
