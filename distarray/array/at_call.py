@@ -327,12 +327,11 @@ def call_at_call(
     takes_views
         Whether its kernels read views of whatever strides as they lie, and nodes of the base make nothing else.
     """
-    key: list[Any] = [function, *options] if options else [function]
-    for value in (*static, *options.values()) if static or options else ():
-        kind = type(value)
-        if kind not in _STATIC and not (kind is tuple and all(type(v) is int for v in value)):
-            return None
-        key += (kind, value)
+    given = (*static, *options.values()) if options else static
+    kinds = tuple(map(type, given))  # True is no 1
+    if not _STATIC.issuperset(kinds) and not all(map(_is_static, given)):
+        return None
+    key: list[Any] = [function, *options, kinds, given]
     be_known()
     x: Any = None
     env: Any = None
@@ -390,6 +389,10 @@ def call_at_call(
         return x._of(_own(value, ready.is_own, blocks), ready.op, ready.made)
     parts = zip(value, ready.made, strict=True)
     return ready.put_together([x._of(_own(part, False, blocks), ITEM, made) for part, made in parts])
+
+
+def _is_static(value: Any) -> bool:
+    return type(value) in _STATIC or (type(value) is tuple and all(type(v) is int for v in value))
 
 
 def _seen(x: Handle) -> tuple[HostArray, BlockType] | None:
