@@ -83,10 +83,11 @@ _UNKNOWN = object()
 _NUMBERS = frozenset("?bhilqBHILQefdFD")
 
 
-def _kept(known: dict[Hashable, Any], key: Hashable, ready: _Ready | None, env: Environment) -> _Ready | None:
+def _kept(known: dict[Hashable, Any], key: Hashable, ready: _Ready | None) -> _Ready | None:
     if len(known) >= MOST_KNOWN:
-        known.clear()
-    if ready is not None and not small.is_eager(ready.nbytes, env):
+        for other in known.keys() - {small.MOST}:
+            known.pop(other, None)
+    if ready is not None and ready.nbytes > known[small.MOST]:
         ready = None
     known[key] = ready
     return ready
@@ -244,7 +245,7 @@ def _found(
     ready = known.get(found := tuple(key), _UNKNOWN)
     if ready is _UNKNOWN:
         try:
-            ready = _kept(known, found, _map_made_ready(op, params, blocks, env), env)
+            ready = _kept(known, found, _map_made_ready(op, params, blocks, env))
         except (TypeError, ValueError):
             if wanted is None:
                 raise
@@ -374,7 +375,7 @@ def call_at_call(
             node = call(*nodes, *static, **options) if all(block.size for block in blocks) else None
         if told:
             node = None  # what is wrong, more than a function of nodes, or warns goes the way through handles each time
-        ready = _kept(known, found, _made_ready(node, leaves), env)
+        ready = _kept(known, found, _made_ready(node, leaves))
     if ready is None:
         return None
     try:

@@ -168,12 +168,25 @@ def _all_windows() -> list[_Window]:
 
 
 def _waiting(window: _Window) -> list[Expr]:
-    found = []
-    for ref in list(window.nodes):
+    return [node for ref in list(window.nodes) if (node := ref()) is not None and _waits(node)]
+
+
+def _waits(node: Expr) -> bool:
+    return node.memo is None and node.is_live
+
+
+def is_waiting() -> bool:
+    """Return whether a node of this thread waits that a handle refers to."""
+    window = _local.window
+    for ref in reversed(window.nodes):
         node = ref()
-        if node is not None and node.memo is None and node.is_live:
-            found.append(node)
-    return found
+        if node is not None and _waits(node):
+            return True
+    window.nodes = []
+    return False
+
+
+hooks.is_waiting = is_waiting
 
 
 def flush() -> None:

@@ -119,6 +119,12 @@ def keep_what_reads(place: str) -> None:
             placement.lineage.keep_what_reads(place)
 
 
+def has_blocks(client: Any) -> bool:
+    """Return whether workers have blocks of arrays that this process holds; nobody is asked."""
+    placement: Placement | None = client.__dict__.get(_ATTRIBUTE)
+    return placement is not None and placement.lineage is not None and placement.lineage.has_blocks
+
+
 def team_for_client(client: Any) -> Team:
     """Return the team of the workers that a client has now, one axis ``"x"``.
 

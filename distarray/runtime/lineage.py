@@ -111,6 +111,11 @@ class Lineage:
         """Return the Future that a caller holds of a block."""
         return self._futures.get(key)
 
+    @property
+    def has_blocks(self) -> bool:
+        """Return whether somebody holds a block that workers have."""
+        return bool(self._records)
+
     def nbytes_at(self) -> Counter[str]:
         """Return the bytes of blocks that are held, and of their copies, by the address of the worker."""
         found: Counter[str] = Counter()

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from distarray import config
+from distarray import config, hooks
 from distarray.deferral import errors_wait
 from distarray.expr.expr import GET, Environment, Expr, Stored, late_params
 from distarray.expr.joins import PRODUCT
 from distarray.runtime import counters, flights
+from distarray.runtime.clients import has_blocks
 from distarray.runtime.donation import donated, kept
 from distarray.runtime.flights import Flight
 from distarray.runtime.interrupts import interrupts_deferred
@@ -32,6 +33,8 @@ from distarray.types import HostArray
 SMALL_NBYTES = 4 << 20
 #: Bytes that are read and made in the time that a plan and its tasks take: so much is gained by all other threads.
 BRIEF_NBYTES = 9 << 20
+#: Bytes up to which operations on data of a cluster's client are computed here also where workers may need the results.
+SENT_NBYTES = 128 << 10
 #: Products of numbers up to which larger operands of a contraction are read at the call: BLAS has its own threads.
 MOST_PRODUCTS = 1 << 24
 #: Bytes that are read and made from which on other threads go on meanwhile: some hundred microseconds.
@@ -155,6 +158,8 @@ def at_once(node: Expr) -> tuple[HostArray, Callable[[], None]] | None:
                     return None
                 values[id(o)] = block
             elif len(steps) < _MOST_STEPS and _is_part(o) and is_eager(o.nbytes, env):
+                if env.is_cluster and o.op.family.is_created and o.nbytes > SENT_NBYTES:
+                    return None  # workers make it from nothing
                 steps.append(o)
             else:
                 return None
@@ -226,20 +231,37 @@ def stored(block: HostArray, env: Environment) -> Stored:
 
 def is_eager(nbytes: int, env: Environment) -> bool:
     """Return whether operations on arrays of so many bytes that are here are computed when they are made."""
-    found = found_in(env)
-    most: int | None = found.get("most")
-    if most is None:
-        most = most_nbytes(env) if env.is_cluster else env.block_nbytes
-        most = found["most"] = min(config.get("eager-bytes") or -1, most)
-    return nbytes <= most
+    return nbytes <= found_in(env)[MOST]  # type: ignore[no-any-return]  # a number of bytes
+
+
+#: Key of the bytes of the largest array that is computed when it is made.
+MOST = "most"
 
 
 def found_in(env: Environment) -> dict[Any, Any]:
-    """Return what was found of an environment and follows from `OPTIONS`, to be added to: empty after one changed."""
-    known: config.Derived | None = env.kept.get("options")
+    """Return what was found of an environment and follows from `OPTIONS`, to be added to: `MOST` alone after one
+    changed.
+
+    Of a cluster other things hold while nothing but data of the client's is there, and while some of it may meet what
+    workers have (`_may_be_sent`).
+    """
+    known: tuple[config.Derived, ...] | None = env.kept.get("options")
     if known is None:
-        known = env.kept.setdefault("options", config.Derived(*OPTIONS))
-    return known.found()
+        known = tuple([config.Derived(*OPTIONS) for _ in range(1 + env.is_cluster)])
+        known = env.kept.setdefault("options", known)
+    may_be_sent = len(known) > 1 and _may_be_sent(env)
+    found = known[may_be_sent].found()
+    if not found:
+        most = most_nbytes(env) if env.is_cluster else env.block_nbytes
+        found[MOST] = min(config.get("eager-bytes") or -1, SENT_NBYTES if may_be_sent else most, most)
+    return found
+
+
+def _may_be_sent(env: Environment) -> bool:
+    """Return whether what is made of the client's data may be needed at workers: what they have, or what waits, may
+    read it. Then it is better made there, of data that are sent once.
+    """
+    return has_blocks(env.client) or (hooks.is_waiting is not None and hooks.is_waiting())
 
 
 @cache

@@ -15,6 +15,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from helpers import eventually
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,11 +127,31 @@ def test_on_a_cluster_what_takes_long_and_what_workers_have_is_computed_there(cl
     x = dx.asarray(host) + 0
     assert not is_block(dx.sort(x, axis=0))
     assert is_block(dx.sort(x[:200, :200] + 0, axis=0))
-    with dx.config.set(block_bytes=0):
-        there = (x + 1).persist()
-    assert not is_block(there + x)
-    np.testing.assert_array_equal(np.asarray(there + x), host + 1 + host)
     np.testing.assert_array_equal(np.asarray(dx.sort(x, axis=0)), np.sort(host, axis=0))
+
+
+@pytest.mark.cluster
+def test_what_may_meet_data_of_workers_is_made_there_of_data_that_are_sent_once(cluster4: Any) -> None:
+    host = np.random.default_rng(0).random((300, 300))
+    y = dx.asarray(host) + 0
+    assert is_block(y * 2)
+    with dx.config.set(block_bytes=0):
+        there = (dx.asarray(host) + 1).persist()
+    z, expected = there, host + 1
+    for i in range(6):
+        made = y - i
+        assert not is_block(made)  # each would be sent
+        z, expected = z * 0.5 + made, expected * 0.5 + (host - i)
+    del made
+    plan = dx.explain(z)
+    assert plan.host_bytes == host.nbytes
+    np.testing.assert_array_equal(np.asarray(z), expected)
+    del z, there, plan
+    eventually(lambda: is_block(y * 2))  # nothing is there any more
+    waits = dx.ones((600, 600)) + 1  # which workers make from nothing
+    assert not is_block(waits)
+    assert not is_block(y - 1)
+    np.testing.assert_array_equal(np.asarray(waits), np.full((600, 600), 2.0))
 
 
 def test_what_is_known_of_an_environment_goes_with_it() -> None:
