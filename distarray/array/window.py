@@ -177,12 +177,13 @@ def _waits(node: Expr) -> bool:
 
 def is_waiting() -> bool:
     """Return whether a node of this thread waits that a handle refers to."""
-    window = _local.window
-    for ref in reversed(window.nodes):
+    nodes = _local.window.nodes
+    n = len(nodes)
+    for ref in nodes[::-1]:
         node = ref()
         if node is not None and _waits(node):
             return True
-    window.nodes = []
+    del nodes[:n]  # not those that a finalizer has listed meanwhile
     return False
 
 
