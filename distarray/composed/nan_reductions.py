@@ -14,7 +14,7 @@ from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.moments import masked_mean, masked_variance, not_nan
 from distarray.composed.numpy_signatures import corrected, mean, root, var
-from distarray.composed.ufunc_reductions import loop_dtype, reduce
+from distarray.composed.ufunc_reductions import reduce
 from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
 from distarray.expr.side_by_side import side_by_side
@@ -73,10 +73,10 @@ def nanmin(
 
 def _extreme(ufunc: np.ufunc, x: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any) -> DistArray:
     x = as_distarray(x)
-    made = reduce(ufunc, x, axis, loop_dtype(ufunc, "reduce", x, None, out), None, keepdims, initial, where)
-    if made.dtype.kind in "fc":
-        made = elementwise.warned(made, "All-NaN slice encountered", "nan")
-    return into(out, made, casting="unsafe")  # type: ignore[no-any-return]
+    made = reduce(ufunc, x, axis, None, out, keepdims, initial, where)
+    if out is not None or x.dtype.kind not in "fcmM":  # what is written to `out` is not looked at
+        return made
+    return elementwise.warned(made, "All-NaN slice encountered", "nan")  # type: ignore[no-any-return]  # boxed
 
 
 @ready_made(1, is_boxed=True)
