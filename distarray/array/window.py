@@ -177,14 +177,7 @@ def _waits(node: Expr) -> bool:
 
 def is_waiting() -> bool:
     """Return whether a node of this thread waits that a handle refers to."""
-    nodes = _local.window.nodes
-    n = len(nodes)
-    for ref in nodes[::-1]:
-        node = ref()
-        if node is not None and _waits(node):
-            return True
-    del nodes[:n]  # not those that a finalizer has listed meanwhile
-    return False
+    return any((node := ref()) is not None and _waits(node) for ref in reversed(_local.window.nodes))
 
 
 hooks.is_waiting = is_waiting

@@ -253,7 +253,9 @@ def found_in(env: Environment) -> dict[Any, Any]:
     found = known[may_be_sent].found()
     if not found:
         most = most_nbytes(env) if env.is_cluster else env.block_nbytes
-        found[MOST] = min(config.get("eager-bytes") or -1, SENT_NBYTES if may_be_sent else most, most)
+        if may_be_sent:
+            most = min(most, SENT_NBYTES)
+        found[MOST] = min(config.get("eager-bytes") or -1, most)
     return found
 
 

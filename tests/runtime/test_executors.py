@@ -70,7 +70,7 @@ def test_ctrl_c_does_not_wait_for_kernels_that_run() -> None:
     try:
         with config.set(errors="deferred"), interrupted(lambda: started.wait(30)) as took:
             np.asarray(x.map_blocks(kernel, dtype="f8"))
-        assert took[0] < 10
+        assert took[0] < 1
         # Kernels that were left alone have threads of their own.
         assert float((x * 2).sum()) == n * (n - 1)
     finally:
@@ -82,7 +82,7 @@ def test_ctrl_c_does_not_wait_for_kernels_that_run() -> None:
 def test_ctrl_c_is_answered_while_something_large_is_planned(after: float) -> None:
     with config.set(memory_limit="8 MiB"), interrupted(lambda: threading.Event().wait(after)) as took:
         float((dx.arange(10**10, team=TEAM) % 7 * 2).sum())
-    assert took[0] < 5
+    assert took[0] < 1
     assert int(dx.arange(10, team=TEAM).sum()) == 45
 
 
