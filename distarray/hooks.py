@@ -44,6 +44,9 @@ adopt: Callable[[], tuple[Any, Callable[[Any], Any]]] | None = None
 #: arguments and its options.
 map_at_call: Callable[..., Any] | None = None
 call_at_call: Callable[..., Any] | None = None
+#: The same of an elementwise operation whose result goes into an array: whether that was done, from the operation,
+#: its operands and the array.
+update_at_call: Callable[..., bool] | None = None
 #: The same of a function of numpy's that moves elements or counts: from it, its arguments, options, and what bounds its
 #: result.
 call_by_numpy: Callable[..., Any] | None = None

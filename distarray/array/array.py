@@ -15,13 +15,13 @@ import numpy as np
 from distarray import config, hooks
 from distarray.arguments import naming, shown
 from distarray.array import elements, writes
-from distarray.array.by_numpy import get_by_numpy
+from distarray.array.by_numpy import get_by_numpy, may_have_arrays
 from distarray.array.chunks import Chunked
 from distarray.array.dask_protocol import Collection
 from distarray.array.driven import drive
 from distarray.array.environment import environment, forced_parts, use
 from distarray.array.handle import Handle
-from distarray.array.indexing import picked
+from distarray.array.indexing import picked, with_integers
 from distarray.array.memory_layout import MemoryLayout
 from distarray.array.methods import Methods
 from distarray.array.namespace import namespace
@@ -108,6 +108,10 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     # --------------------------------------------------------------------------------------------- indexing
 
     def __getitem__(self, index: Index) -> Self:
+        if may_have_arrays(index):
+            if (copied := get_by_numpy(self, index)) is not None:
+                return copied
+            index = with_integers(index, self.ndim, computes=True)
         parsed = parse_index(index, self.shape)
         if type(parsed) is Basic:
             if parsed.is_view:
@@ -119,8 +123,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
                 made = as_scalar(made)
             return self._on(made)
         assert type(parsed) is Advanced
-        copied = get_by_numpy(self, index, parsed)
-        return picked(self, parsed) if copied is None else copied
+        return picked(self, parsed)
 
     def __setitem__(self, index: Index, value: Any) -> None:
         writes.assign(self, index, value)

@@ -167,17 +167,20 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
     return first._of(value, op, ready.made)
 
 
-def update_at_call(op: Op, x: Handle, other: Any) -> bool:
-    """Write an elementwise operation on a handle and another operand into the first one, and return whether that was
-    done.
+def update_at_call(op: Op, args: Sequence[Any], out: Any) -> bool:
+    """Write an elementwise operation on operands into an array of their shape and dtype, which may be one of them;
+    return whether that was done.
     """
-    base, lens = x._base, x._lens
+    if not isinstance(out, Handle):
+        return False
+    base, lens = out._base, out._lens
     since = base.version
     link = lens[0] if lens else None
-    if x._readonly or not base.shape or len(lens) > 1 or not (link is None or type(link) is Affine):
+    if out._readonly or not base.shape or len(lens) > 1 or not (link is None or type(link) is Affine):
         return False
-    found = _found(op, (x, other), (), (x.shape, base.type.dtype))
-    if found is None:
+    kind = base.type
+    found = _found(op, args, (), (out.shape, kind.dtype))
+    if found is None or found[2]._base.type.env is not kind.env:
         return False
     ready, blocks, _ = found
     warn: Callable[[], None] | None = None
@@ -492,4 +495,4 @@ def _made_ready(made: Any, leaves: Sequence[Expr]) -> _Ready | None:
     return _Ready(ready.program(nodes, leaves), first.op, first.op.name, nbytes, types, put_together=put_together)
 
 
-hooks.map_at_call, hooks.call_at_call = map_at_call, call_at_call
+hooks.map_at_call, hooks.call_at_call, hooks.update_at_call = map_at_call, call_at_call, update_at_call

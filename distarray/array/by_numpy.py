@@ -19,9 +19,11 @@ import numpy as np
 from distarray import config, hooks
 from distarray.array.environment import forced_parts
 from distarray.array.handle import AnyHandle, Handle
-from distarray.array.versions import block_type
+from distarray.array.lifetime import is_alone
+from distarray.array.versions import Base, block_type
 from distarray.expr.expr import GET, SOURCE
-from distarray.expr.indexing import Advanced
+from distarray.expr.indexing import Basic, parse_index
+from distarray.expr.lens import Affine, Lens
 from distarray.kernels.listening import heard
 from distarray.ops.indexing import TAKE
 from distarray.runtime import counters, small
@@ -29,6 +31,7 @@ from distarray.types import HostArray
 
 #: Bytes of all operands together: with more of them the work takes longer than the way through nodes.
 MOST_NBYTES = 1 << 18
+_NONE: Mapping[str, Any] = {}
 #: Types of arguments that hold no array.
 _PLAIN = frozenset({bool, int, float, complex, str, type(None), slice, type(Ellipsis), type, type(np._NoValue)})
 
@@ -117,39 +120,81 @@ def _own(value: HostArray) -> HostArray:
     return value if is_own else np.array(value, order="C")
 
 
-def _items(index: Any, parsed: Advanced, seen: list[Handle | HostArray]) -> tuple[Any, ...] | None:
-    """Return an index with arrays as numpy takes it, with blocks for arrays, which are added to `seen`; None where one
-    is not here.
-    """
-    kinds = [array.dtype.kind for _, array in parsed.arrays]
-    if not all(kind in "iub" for kind in kinds) or ("b" in kinds and len(kinds) > 1):
-        return None
-    try:
-        return _here(index if type(index) is tuple else (index,), seen)  # type: ignore[no-any-return]  # a tuple, as it was
-    except _ElsewhereError:
-        return None
+# ------------------------------------------------------------------------------------------ indices with arrays
+
+#: Types of the items of an index that hold no array and pick nothing by themselves.
+BASIC = frozenset({int, slice, type(None), type(Ellipsis)})
+_INTEGERS = frozenset({int})
 
 
-def pick(x: Handle, index: Any, parsed: Advanced, *others: Handle) -> tuple[Any, Any] | None:
-    """Return an index as numpy takes it, and what it picks; None where that is not computed at the call, or does not
-    live where `others` do.
+def may_have_arrays(index: Any) -> bool:
+    """Return whether an index is, or holds, something else than integers, slices, ``...`` and new axes."""
+    kind = type(index)
+    return kind not in BASIC and not (kind is tuple and BASIC.issuperset(map(type, index)))
+
+
+def _index_array(item: Any, seen: list[Handle | HostArray]) -> HostArray | None:
+    """Return an item of an index as an array of integers or a mask, which is added to `seen`; None where it is none, or
+    not here.
     """
-    seen: list[Handle | HostArray] = [x, *others]
+    if isinstance(item, Handle):
+        seen.append(item)
+        item = item._here()
+    elif type(item) is list and item and _INTEGERS.issuperset(map(type, item)):
+        item = np.array(item)
+    if type(item) is not np.ndarray or not (item.dtype.kind in "iu" or (item.dtype.kind == "b" and item.ndim)):
+        return None
+    return item
+
+
+def _most_picked(block: HostArray, index: Any, arrays: Sequence[HostArray]) -> int:
+    """Return a bound on the elements that an index with arrays picks from a block."""
+    if len(arrays) == 1 and arrays[0].dtype.kind == "b":
+        return block.size
+    if type(index) is not tuple:
+        return arrays[0].size * (block.size // max(block.shape[0], 1)) if block.ndim else arrays[0].size
+    is_one_shape = all(array.shape == arrays[0].shape for array in arrays)
+    n = arrays[0].size if is_one_shape else prod([array.size for array in arrays])
+    if n * block.nbytes <= MOST_NBYTES:
+        return n * block.size
+    parsed = parse_index(index, block.shape)
+    return prod(parsed.affine.shape if type(parsed) is Basic or parsed.shape is None else parsed.shape)
+
+
+def pick(x: Handle, index: Any, *others: Handle) -> tuple[Any, Any] | None:
+    """Return an index with arrays as numpy takes it, and what it picks; None where that is not computed at the call, or
+    does not live where `others` do.
+    """
     block = x._here()
-    if block is None or (items := _items(index, parsed, seen)) is None or _first(seen) is None:
+    if block is None:
         return None
-    shape = parsed.affine.shape if parsed.shape is None else parsed.shape
-    if not small.is_eager(max(prod(shape) * block.itemsize, block.nbytes), x._env):
+    seen: list[Handle | HostArray] = [x, *others]
+    items, arrays = [], []
+    for item in index if type(index) is tuple else (index,):
+        if type(item) not in BASIC:
+            array = _index_array(item, seen)
+            if array is None:
+                return None
+            arrays.append(array)
+            item = array
+        items.append(item)
+    # A mask beside other arrays stands for as many positions as it has true elements, which nobody knows before.
+    if not arrays or (len(arrays) > 1 and any(array.dtype.kind == "b" for array in arrays)) or _first(seen) is None:
         return None
     try:
-        return items, block[items]
+        if not small.is_eager(max(_most_picked(block, index, arrays) * block.itemsize, block.nbytes), x._env):
+            return None
+        made = block[tuple(items)]
     except Exception:
-        return None
+        return None  # the way through nodes says what is wrong
+    if made.ndim and not all(array.ndim for array in arrays):
+        return None  # what numbers pick may be a view
+    return tuple(items), made
 
 
-def get_by_numpy(x: AnyHandle, index: Any, parsed: Advanced) -> AnyHandle | None:
+def get_by_numpy(x: AnyHandle, index: Any) -> AnyHandle | None:
     """Return ``x[index]``, a copy, of an index with arrays; None where it is not computed at the call."""
-    found = pick(x, index, parsed)
+    found = pick(x, index)
     if found is None:
         return None
     if counters.active:
@@ -158,6 +203,56 @@ def get_by_numpy(x: AnyHandle, index: Any, parsed: Advanced) -> AnyHandle | None
     is_number = isinstance(made, np.generic)  # an index with an ellipsis makes an array without axes
     kind = block_type(made.dtype, made.shape, x._env)
     return x._of(_own(np.asarray(made)), TAKE if is_number or made.ndim else SOURCE, kind)
+
+
+# ----------------------------------------------------------------------------------------------------- in place
+
+
+def update_by_numpy(
+    function: Callable[..., Any], x: Handle, args: Sequence[Any], options: Mapping[str, Any] = _NONE
+) -> bool:
+    """Let numpy's function write into an array, its first argument, where that and all others are small and here;
+    return whether that was done.
+
+    It writes into a copy of the elements, which takes their place: where it fails, nothing has changed.
+    """
+    base, lens = x._base, x._lens
+    since, link = base.version, only_link(base, lens)
+    seen: list[Handle | HostArray] = [x]
+    block = x._here()
+    if block is None or link is None or x._readonly:
+        return False
+    try:
+        given = [_here(value, seen) for value in args]
+        named = {name: _here(value, seen) for name, value in options.items()}
+    except _ElsewhereError:
+        return False
+    if _first(seen) is None or sum([each.nbytes for each in seen]) > MOST_NBYTES:
+        return False
+    if block.dtype.kind != "c" and _is_complex([*given, *named.values()]):
+        return False  # numpy warns of it
+    made = np.array(block, order="C")
+    try:
+        _, met = heard(partial(function, made, *given, **named), ())
+    except Exception:
+        return False  # the way through nodes says what is wrong
+    if met or not base.write(link, made, since, is_alone):
+        return False
+    if counters.active:
+        small.count()
+    return True
+
+
+def _is_complex(value: Any) -> bool:
+    if type(value) is list or type(value) is tuple:
+        return any(map(_is_complex, value))
+    return isinstance(value, complex | np.complexfloating) or (type(value) is np.ndarray and value.dtype.kind == "c")
+
+
+def only_link(base: Base, lens: Lens) -> Affine | None:
+    """Return a lens as one affine link; None if it is more than that."""
+    link = lens[0] if lens else Affine.identity(base.shape)
+    return link if len(lens) < 2 and type(link) is Affine else None
 
 
 hooks.call_by_numpy = call_by_numpy

@@ -34,6 +34,7 @@ from distarray.expr.lens import (
     reshape_is_view,
 )
 from distarray.expr.op import Op
+from distarray.expr.rewrite import CONSTANT
 from distarray.kernels.loans import is_any_outside
 from distarray.ops.lenses import matrix_transpose_lens, permute_lens
 from distarray.runtime import observations, small
@@ -381,3 +382,17 @@ class Handle:
 
 #: A class of handles: what is made of a DistArray is one.
 AnyHandle = TypeVar("AnyHandle", bound=Handle)
+
+
+#: Operations that make arrays without axes, unlike the others of their families.
+_MAKE_ARRAYS = frozenset({"astype", "reshard", "where"})
+
+
+def is_scalar(x: Handle, op: Op) -> bool:
+    """Return whether numpy has a scalar in place of `x`, which has no axes: an operation, `op`, or an index made it.
+
+    A scalar is replaced by ``s += 1``, and other names of it keep its value. What is written into an array without axes
+    is no scalar (`distarray.array.access.put`), nor is what `asarray` gives.
+    """
+    is_made = op.family.makes_scalars or op is CONSTANT or op.name.startswith(("random_", "drawn_"))
+    return is_made and op.name not in _MAKE_ARRAYS and not x._lens

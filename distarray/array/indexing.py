@@ -13,17 +13,47 @@ import numpy as np
 from distarray import config
 from distarray.array import elements, window
 from distarray.array.access import cast
+from distarray.array.by_numpy import BASIC
 from distarray.array.following import settled
-from distarray.array.handle import AnyHandle, Handle
+from distarray.array.handle import AnyHandle, Handle, is_scalar
 from distarray.array.pending import runs_at_once
 from distarray.expr.bind import bind_get, bind_put, bind_tiles
 from distarray.expr.expr import BLOCK_NBYTES, Expr
-from distarray.expr.indexing import Advanced, nonzero_indices
+from distarray.expr.indexing import Advanced, Index, nonzero_indices
 from distarray.ops.indexing import NONZERO, Mode, get_item, positions_of, put_item, put_mask
 from distarray.ops.marks import chosen, counts_of
 from distarray.runtime import observations
 from distarray.sharding.sharding import Sharding
 from distarray.types import Casting, HostArray, Shape
+
+
+def with_integers(index: Index, ndim: int, *, computes: bool) -> Index:
+    """Return an index with integers in the places of computed ones, where they are what numpy has scalars for, the
+    others are no arrays, and what is seen has axes: of those numpy makes a view.
+
+    Parameters
+    ----------
+    ndim
+        Axes of the array that is indexed.
+    computes
+        Whether those that are not here are computed.
+    """
+    items = index if type(index) is tuple else (index,)
+    numbers = [item for item in items if type(item) not in BASIC]
+    has_axes = len(items) < ndim or any(type(item) is not int for item in items if type(item) in BASIC)
+    if not has_axes or not all(map(_is_integer, numbers)):
+        return index
+    if not computes and any(number._here() is None for number in numbers):
+        return index
+    found = tuple([item if type(item) in BASIC else item.__index__() for item in items])
+    return found if type(index) is tuple else found[0]
+
+
+def _is_integer(value: Any) -> bool:
+    """Return whether an item of an index is a number that numpy has as a scalar."""
+    return (
+        isinstance(value, Handle) and not value.shape and value.dtype.kind in "iu" and is_scalar(value, value._base.op)
+    )
 
 
 def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from distarray.arguments import integer, memory_order, naming, shown
+from distarray.array.handle import is_scalar
 from distarray.array.namespace import namespace
 from distarray.array.out import into
-from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.expr.lens import Bits

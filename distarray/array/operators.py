@@ -97,7 +97,7 @@ def _inplace(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operan
     def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
         if type(other) not in _PLAIN and not is_operand(other):
             return _left_to(other, ufunc, self, other, out=(self,))  # type: ignore[no-any-return]  # theirs
-        if op is not None and update_at_call(op, self, other):
+        if op is not None and update_at_call(op, (self, other), self):
             return self
         return writes.update(self, function, other, ufunc.__name__)
 

@@ -15,6 +15,8 @@ import numpy as np
 
 from distarray.arguments import shown
 from distarray.array import elements
+from distarray.array.by_numpy import update_by_numpy
+from distarray.array.handle import Handle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,7 +94,9 @@ def hosted(value: Any) -> Any:
 
 
 def writes_host(theirs: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator of a function that writes into its first argument: `theirs` does it for arrays of numpy."""
+    """Return a decorator of a function that writes into its first argument: `theirs` does it for arrays of numpy, and
+    for small ones of ours that are here.
+    """
 
     def register(ours: Callable[P, R]) -> Callable[P, R]:
         first = next(iter(signature(ours).parameters))
@@ -101,6 +105,8 @@ def writes_host(theirs: Callable[..., Any]) -> Callable[[Callable[P, R]], Callab
         def function(*args: P.args, **kwargs: P.kwargs) -> R:
             target: Any = args[0] if args else kwargs.get(first)
             if not isinstance(target, np.ndarray):
+                if args and isinstance(target, Handle) and update_by_numpy(theirs, target, args[1:], kwargs):
+                    return None  # type: ignore[return-value]  # as numpy's
                 return ours(*args, **kwargs)
             given = {name: hosted(value) for name, value in kwargs.items() if name != first}
             return theirs(target, *hosted(args[1:]), **given)  # type: ignore[no-any-return]  # numpy's

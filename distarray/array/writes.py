@@ -13,21 +13,18 @@ import numpy as np
 
 from distarray.arguments import naming
 from distarray.array.access import cast, put, read
-from distarray.array.by_numpy import pick
+from distarray.array.by_numpy import may_have_arrays, only_link, pick, update_by_numpy
 from distarray.array.environment import forced_parts
 from distarray.array.following import meet, settled
-from distarray.array.handle import AnyHandle, Handle
-from distarray.array.indexing import placed, written
+from distarray.array.handle import AnyHandle, Handle, is_scalar
+from distarray.array.indexing import placed, with_integers, written
 from distarray.array.lifetime import is_alone
 from distarray.array.versions import Base
 from distarray.array.window import enter
 from distarray.expr.bind import bind_reshape, lazily_read, literal, nested
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
-from distarray.expr.lens import Affine, Lens, compose
-from distarray.expr.op import Op
-from distarray.expr.rewrite import CONSTANT
-from distarray.kernels.listening import heard
+from distarray.expr.lens import Lens, compose
 from distarray.ops import elementwise
 from distarray.ops.indexing import Mode
 from distarray.types import Casting, DType, HostArray, Shape
@@ -49,6 +46,10 @@ def assign(x: Handle, index: Index, value: Any) -> None:
     """
     base = x._base
     _check_writable(x)
+    if may_have_arrays(index):
+        if _is_scattered_here(x, index, value):
+            return
+        index = with_integers(index, len(x.shape), computes=False)
     parsed = parse_index(index, x.shape)
     if type(parsed) is Basic:
         lens = compose(base.shape, x._lens, parsed.affine)
@@ -67,8 +68,6 @@ def assign(x: Handle, index: Index, value: Any) -> None:
         x._advance(lambda version: put(version, lens, new))
     else:
         assert type(parsed) is Advanced
-        if _is_scattered_here(x, index, parsed, value):
-            return
         enter()
         index = placed(x, parsed)
         x._advance(lambda version: _scatter(version, x._lens, index, value))
@@ -76,10 +75,10 @@ def assign(x: Handle, index: Index, value: Any) -> None:
 
 def _is_written_here(base: Base, lens: Lens, shape: Shape, value: Any) -> bool:
     """Write what a lens sees of a base, if that and the value are small and here; return whether that was done."""
-    link = _only_link(base, lens)
+    link = only_link(base, lens)
     if link is None or forced_parts.get() is not None:
         return False
-    if type(value) in _SCALARS:
+    if type(value) in _SCALARS or isinstance(value, np.number | np.bool_):
         if base.dtype.kind not in "biufc":
             return False
         value = _scalar(value, base.dtype)
@@ -92,40 +91,42 @@ def _is_written_here(base: Base, lens: Lens, shape: Shape, value: Any) -> bool:
     return 0 in shape or base.write(link, value, base.version, is_alone)
 
 
-def _is_scattered_here(x: Handle, index: Index, parsed: Advanced, value: Any) -> bool:
+def _is_scattered_here(x: Handle, index: Index, value: Any) -> bool:
     """Write at an index with arrays, if that and the value are small and here; return whether that was done."""
-    base = x._base
-    link = _only_link(base, x._lens)
+    base, link = x._base, only_link(x._base, x._lens)
+    since = base.version
     others = (value,) if isinstance(value, Handle) else ()
-    block = value._here() if others else value
-    if link is None or block is None or not (others or type(value) in _SCALARS):
-        return False
-    read: tuple[Any, ...] = (*(index if type(index) is tuple else (index,)), *others)
-    if any(isinstance(each, Handle) and each._base is base for each in read):
-        return False  # while it is written
-    if (found := pick(x, index, parsed, *others)) is None:
+    if link is None or (found := pick(x, index, *others)) is None:
         return False
     items, old = found
-    if others:
-        if block.dtype != old.dtype or block.shape != old.shape:
+    if others or type(value) is np.ndarray:
+        block = value._here() if others else value
+        if block is None or not np.can_cast(block.dtype, old.dtype, "safe"):
             return False
-    elif old.dtype.kind in "biufc":
+        if block.shape != old.shape:
+            try:
+                block = np.broadcast_to(block, old.shape)
+            except ValueError:
+                return False  # the way through nodes says so
+    elif type(value) in _SCALARS and old.dtype.kind in "biufc":
         block = _scalar(value, old.dtype)
     else:
         return False
+    items, block = tuple([_apart(item, x) for item in items]), _apart(block, x)
 
     def fill(memory: HostArray | None) -> HostArray:
         assert memory is not None
         memory[items] = block
         return memory
 
-    return base.write(link, fill, base.version, is_alone)
+    return base.write(link, fill, since, is_alone)
 
 
-def _only_link(base: Base, lens: Lens) -> Affine | None:
-    """Return a lens as one affine link; None if it is more than that."""
-    link = lens[0] if lens else Affine.identity(base.shape)
-    return link if len(lens) < 2 and type(link) is Affine else None
+def _apart(value: Any, x: Handle) -> Any:
+    """Return what is read while `x` is written: a copy of an array that may be of the same memory."""
+    if type(value) is not np.ndarray or ((memory := x._here()) is not None and not np.may_share_memory(value, memory)):
+        return value
+    return value.copy()
 
 
 def _element(value: Any, dtype: DType) -> Any:
@@ -251,6 +252,8 @@ def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc:
     ufunc
         Name of numpy's function, whose error is raised where the result does not cast or broadcast back.
     """
+    if not x._base.shape and is_scalar(x, x._base.op):
+        return function(x, other)  # type: ignore[no-any-return]  # boxed as x is
     since = x._base.expr  # before the node is: what another thread writes in between is read again
     node = x.__dx_node__()
     _check_writable(x)
@@ -266,8 +269,6 @@ def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc:
         if type(error) is ValueError:
             _refuse(ufunc, node, operand, "same_kind")
         raise
-    if not node.shape and is_scalar(x, node.op):
-        return x._on(result)
     if result.shape != node.shape or not np.can_cast(result.dtype, node.dtype, "same_kind"):
         _refuse(ufunc, node, operand, "same_kind")
         # What is not refused is a product with more axes of one element in front, which numpy's output does without.
@@ -275,20 +276,6 @@ def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc:
         function = lambda seen, operand: bind_reshape(product(seen, operand), node.shape)  # noqa: E731
     x._write(result, since, lambda seen: function(seen, operand))
     return x
-
-
-#: Operations that make arrays without axes, unlike the others of their families.
-_MAKE_ARRAYS = frozenset({"astype", "reshard", "where"})
-
-
-def is_scalar(x: Handle, op: Op) -> bool:
-    """Return whether numpy has a scalar in place of `x`, which has no axes: an operation, `op`, or an index made it.
-
-    A scalar is replaced by ``s += 1``, and other names of it keep its value. What is written into an array without axes
-    is no scalar (`distarray.array.access.put`), nor is what `asarray` gives.
-    """
-    is_made = op.family.makes_scalars or op is CONSTANT or op.name.startswith(("random_", "drawn_"))
-    return is_made and op.name not in _MAKE_ARRAYS and not x._lens
 
 
 def _refuse(ufunc: str, node: Expr, other: Any, casting: Casting) -> None:
@@ -389,7 +376,7 @@ def update_at(x: Handle, ufunc: str, index: Index, *value: Any) -> None:
         From the index, the environments, the dtypes: numpy's, where numpy has them.
     """
     _check_writable(x)
-    if _is_updated_here(x, getattr(np, ufunc).at, index, value):
+    if may_have_arrays(index) and update_by_numpy(getattr(np, ufunc).at, x, (index, *value)):
         return
     enter()
     # A function of one operand is written with a value that nobody looks at. Numbers have dtypes of their own here.
@@ -398,31 +385,6 @@ def update_at(x: Handle, ufunc: str, index: Index, *value: Any) -> None:
         with naming(b=operand):
             operand = np.asarray(operand)
     x._advance(lambda version: _updated(x, version, x._lens, index, ufunc, operand, "unsafe"))
-
-
-def _is_updated_here(x: Handle, at: Callable[..., None], index: Index, value: tuple[Any, ...]) -> bool:
-    """Update by numpy's own method at an index with arrays, if that and the value are small and here, and nothing is to
-    be warned of; return whether that was done.
-    """
-    base, since = x._base, x._base.version
-    link, parsed = _only_link(base, x._lens), parse_index(index, x.shape)
-    others = [v for v in value if isinstance(v, Handle)]
-    if (
-        link is None
-        or type(parsed) is not Advanced
-        or not all(type(v) in _SCALARS or isinstance(v, Handle) for v in value)
-    ):
-        return False
-    found, block = pick(x, index, parsed, *others), x._here()
-    operands = [v._here() if isinstance(v, Handle) else v for v in value]
-    if found is None or block is None or any(v is None for v in operands):
-        return False
-    new = np.array(block, order="C")
-    try:
-        _, met = heard(at, (new, found[0], *operands))
-    except Exception:
-        return False  # the way through nodes says what is wrong
-    return not met and base.write(link, new, since, is_alone)
 
 
 def _updated(

@@ -22,9 +22,9 @@ from distarray.array.environment import (
     parse_pin,
     within,
 )
+from distarray.array.handle import is_scalar
 from distarray.array.moves import check_root
 from distarray.array.versions import block_type
-from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError
 from distarray.expr.bind import bind_create, bind_put, lazily_read

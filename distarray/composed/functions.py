@@ -22,6 +22,7 @@ from distarray.arguments import (
     sequence,
 )
 from distarray.array.array import DistArray
+from distarray.array.by_numpy import update_by_numpy
 from distarray.array.out import hosted, into, writes_host
 from distarray.composed.creation import empty_like, zeros
 from distarray.composed.nonzero import flatnonzero
@@ -108,6 +109,8 @@ def _arrays(a1: Any, a2: Any) -> tuple[DistArray, DistArray] | None:
 
 def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     """Copy `src` into `dst`, where `where` is true; the dtypes must cast as `casting` says."""
+    if isinstance(dst, DistArray) and update_by_numpy(np.copyto, dst, (src, casting, where)):
+        return
     if isinstance(dst, np.ndarray):
         if where is True and isinstance(src, DistArray):
             into(dst, src, casting=casting, broadcasts=True)

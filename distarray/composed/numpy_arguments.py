@@ -210,6 +210,12 @@ def _places(function: Function, ours: Function, n_args: int, keywords: tuple[str
         if n_args > len(positional):
             raise Refused(f"takes {len(positional)} positional arguments but {n_args} were given")
         by_position = [_keyword(p.name, i, mine, names) for i, p in enumerate(positional[:n_args])]
+        for i, (place, own_there) in enumerate(zip(by_position, mine.parameters.values())):
+            # What has the same place and no default stands there: functions look for their arrays in front.
+            is_same = place.position == i or (place.keyword == own_there.name and own_there.default is own_there.empty)
+            if not is_same or own_there.kind in (own_there.VAR_POSITIONAL, own_there.KEYWORD_ONLY):
+                break
+            by_position[i] = _Place(place.name, position=i)
     index = {p.name: i for i, p in enumerate(positional)}
     return (*by_position, *[_keyword(name, index.get(name), mine, names) for name in keywords])
 

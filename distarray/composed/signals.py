@@ -31,6 +31,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> DistArray:
     return _convolved(x, y, mode, _is_finite(v if y.size <= x.size else a))
 
 
+@ready_made(2, is_boxed=True)
 def _convolved(x: DistArray, y: DistArray, mode: str, is_finite: bool) -> DistArray:
     """Return the convolution; `is_finite`: whether it is known that the shorter vector has neither inf nor nan."""
     if not x.size or not y.size:
@@ -62,10 +63,10 @@ def _convolved(x: DistArray, y: DistArray, mode: str, is_finite: bool) -> DistAr
 def _is_finite(v: Any) -> bool:
     """Return whether it is known, without computing anything, that there is neither inf nor nan."""
     if isinstance(v, DistArray):
-        memo = v.__dx_node__().memo
-        if memo is None or not memo.on_client:
+        block = v._here()
+        if block is None:
             return v.dtype.kind in "biu"
-        v = memo.blocks[0]
+        v = block
     return bool(np.isfinite(v).all())
 
 

@@ -27,6 +27,9 @@ R = TypeVar("R")
 Array: TypeAlias = Any
 
 
+_OUT = frozenset({"out"})
+
+
 class ufunc:  # the name is numpy's
     """A ufunc is an elementwise function, or one of vectors and matrices, with the options and methods of numpy's.
 
@@ -84,6 +87,10 @@ class ufunc:  # the name is numpy's
         return self._function(*operands)  # type: ignore[misc]  # one of the two is there
 
     def _with_options(self, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if self._op is not None and len(operands) == self.nin and options.keys() == _OUT and hooks.update_at_call:
+            out = options["out"]
+            if hooks.update_at_call(self._op, operands, out):
+                return out
         if self._function is not None and self._own.issuperset(options) and len(operands) == self.nin:
             return self._function(*operands, **options)
         return self.numpys(*self._placed(operands, options), **options)

@@ -212,3 +212,108 @@ def test_indices_pick_and_write_what_they_do_in_numpy(items: list[Any], in_array
     see(host)[index] = see(host)[index] * 2
     see(ours)[given] = see(ours)[given] * 2
     np.testing.assert_array_equal(np.asarray(ours), host)
+
+
+#: Statements that write in place, with x of (n, n), v of n, i of n positions, m of n truths; `xp` is NumPy or ours.
+WRITES = """
+v[i] = v
+v[i] = v[::-1]
+x[i] = x
+x[i] = v
+x[:, i] = x[:, ::-1]
+v[m] = v[m][::-1]
+x[m] = v
+i[i] = i
+v[i] += 1
+x[i, i] += v
+v[i[0]] = 2
+v[i[0]] += 1
+x[i[0]] = v
+x[i[0]] += 1
+w = x[i[0]]; w += 1
+w = x[i[0], ::-1]; w[m] = 3
+w = x[..., i[0]]; w *= 2
+v[-1] = v[0]
+v[2 % n] += 1
+s = v[0]; s += 1; v[0] = s
+s = v.sum(); s += v
+xp.put(v, i, v[::-1] + 1)
+xp.put(v, [n], 1)
+xp.put(v, i, 1, mode="wrap")
+xp.place(v, m, [5, 6])
+xp.putmask(v, m, v[::-1] + 1)
+xp.putmask(x, x > 1, v)
+xp.copyto(v, v[::-1])
+xp.copyto(x, v, where=m)
+xp.copyto(v, 1j, casting="unsafe")
+xp.fill_diagonal(x, v)
+xp.put_along_axis(x, i[None], 9, 0)
+xp.add.at(x, (i, i), v)
+xp.add.at(x, (i, slice(None)), 1)
+xp.negative.at(v, i)
+v.fill(v[0])
+v.fill(2)
+v.sort()
+x.T.sort()
+x[::2, ::-1][:, i] = v
+x.T[i] = v
+xp.add(x, x.T, out=x)
+xp.multiply(x, 2, out=x.T)
+xp.add(v[:-1], v[1:], out=v[:-1])
+xp.add(v[1:], v[:-1], out=v[1:])
+xp.subtract(x, v, out=x[::-1])
+xp.negative(v, out=v[::-1])
+xp.sqrt(v, out=v[:0])
+x[i > 0] = x[i > 0]
+x[i, None] = v[0]
+x[..., i] = v
+v[np.array(0)] = 3
+v[True] = 1
+v[[]] = 1
+v[[0, -1]] = 4
+v[i] = list(range(n))
+v[i] = np.float32(3.7)
+v[i + n] = 1
+v[i] = v[:2]
+v[m[:1]] = 1
+x[m, m] = 1
+x[m, i] = 2
+""".strip().splitlines()
+
+
+@given(
+    st.lists(st.sampled_from(WRITES), min_size=1, max_size=6),
+    st.sampled_from([1, 3, 8]),
+    st.sampled_from(["f8", "i8", "f4", "u1", "?", "c16"]),
+    st.integers(0, 99),
+)
+@pytest.mark.filterwarnings("ignore")  # of NumPy's casts
+def test_programs_that_write_in_place_leave_what_numpys_leave(
+    program: list[str], n: int, dtype: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    hosts = {
+        "x": (rng.random((n, n)) * n).astype(dtype),
+        "v": (rng.random(n) * n).astype(dtype),
+        "i": rng.integers(0, n, n),
+        "m": rng.random(n) > 0.5,
+    }
+    names: list[dict[str, Any]] = []
+    for xp in (np, dx):
+        arrays = {name: np.array(host) if xp is np else dx.asarray(host, copy=True) for name, host in hosts.items()}
+        names.append({"np": np, "xp": xp, "n": n, **arrays})
+    theirs, ours = names
+    for line in program:
+        raised = []
+        for scope in names:
+            before = {name: np.array(scope[name]) for name in hosts}
+            try:
+                exec(line, scope)
+            except Exception as error:
+                raised.append(type(error))
+                for name, host in before.items():
+                    np.testing.assert_array_equal(np.asarray(scope[name].copy()), host, err_msg=line)
+        assert len(raised) in (0, 2), (line, raised)
+        for name in (*hosts, *({"s", "w"} & theirs.keys())):
+            assert ours[name].dtype == theirs[name].dtype, (line, name)
+            np.testing.assert_array_equal(np.asarray(ours[name].copy()), theirs[name], err_msg=f"{line}: {name}")
