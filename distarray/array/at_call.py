@@ -429,7 +429,7 @@ def product_at_call(product: Callable[..., Any], x: Any, y: Any) -> Any:
     (left, kind), (right, other) = seen, found
     if (x._lens and not _is_strided(x._lens)) or (y._lens and not _is_strided(y._lens)):
         return call_at_call(product, (x, y), (), {})
-    ready = small.found_in(kind.env).get((product, kind, other))
+    ready = small.found_in(kind.env).get((product, (), (), kind, other))
     if ready is None or ready.call is not np.matmul or forced_parts.get() is not None:
         return call_at_call(product, (x, y), (), {}, takes_views=True)
     value, met = heard(np.matmul, (left, right))

@@ -17,6 +17,7 @@ import numpy as np
 
 from distarray.array.handle import AnyHandle
 from distarray.array.pickling import flatten, is_arriving
+from distarray.array.versions import lock
 from distarray.errors import MemoryBudgetError, NotSupportedError
 from distarray.expr.affine import Affine
 from distarray.expr.expr import SOURCE, Expr, Stored
@@ -99,11 +100,19 @@ class Collection:
         return get
 
     def _dask_graph(self: Any) -> _GraphOfVersion:
-        version = self._base.version
-        known = getattr(self, "_dask", None)
-        if known is None or known[0] != version:
-            known = self._dask = (version, _GraphOfVersion(self._node()))
-        graph: _GraphOfVersion = known[1]
+        base, lens = self._base, self._lens
+        number, graphs = base.version, base.graphs or {}
+        if lens not in graphs:
+            made = _GraphOfVersion(self._node())
+            with lock:
+                if base.version != number:
+                    return made
+                if base.graphs is None:
+                    base.graphs = {}
+                # The same for every handle and thread: Dask asks for names, keys and tasks one after the other.
+                graphs = base.graphs
+                graphs.setdefault(lens, made)
+        graph: _GraphOfVersion = graphs[lens]
         return graph
 
     def __dask_graph__(self: Any) -> Any:

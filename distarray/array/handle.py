@@ -46,18 +46,22 @@ from distarray.types import DType, HostArray, Shape
 
 _new = object.__new__
 
+#: What `Handle._readonly` is of views of an array that is read-only itself.
+OF_OWNER = 2
+
 
 class Handle:
     """Handle is what a DistArray holds: a base, which other handles may share, and the lens it is seen through."""
 
-    __slots__ = ("__weakref__", "_base", "_dask", "_lens", "_read", "_readonly")
+    __slots__ = ("__weakref__", "_base", "_lens", "_read", "_readonly")
 
     _base: Base
     _lens: Lens
     #: (version of the base, the node that reads it through the lens), so that two reads make one node. Weakly, unless
     #: it was computed to be kept: what a handle read once must not keep the old version of its base.
     _read: tuple[int, Callable[[], Expr | None]] | None
-    _readonly: bool
+    #: Whether elements may not be written by this name; `OF_OWNER` if not by that of the whole array either.
+    _readonly: int
 
     # ------------------------------------------------------------------------------------- handles and nodes
 
@@ -76,7 +80,7 @@ class Handle:
         self._base = Base(node)
         self._lens = ()
         self._read = None
-        self._readonly = False
+        self._readonly = 0
         if node.memo is None:
             defer(node)
         return self
@@ -92,9 +96,10 @@ class Handle:
         base._node = base.slot = self._read = None
         base.block, base._op, base._type = block, op, made
         base.version = 0
+        base.graphs = None
         base.history = ()
         self._lens = ()
-        self._readonly = False
+        self._readonly = 0
         return self
 
     def _here(self) -> HostArray | None:
@@ -174,7 +179,8 @@ class Handle:
         view._base = base
         view._lens = compose(base.shape, self._lens, link)
         view._read = None
-        view._readonly = readonly or self._readonly
+        # Whoever owns the elements forbids it for all views; what a view forbids, its own views may allow again.
+        view._readonly = (self._readonly and (self._readonly if self._lens else OF_OWNER)) or int(readonly)
         return view
 
     def _seen_as(self, kind: type[AnyHandle]) -> AnyHandle:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from distarray.array.handle import Handle
+from distarray.array.handle import OF_OWNER, Handle
 from distarray.expr.lens import lens_shape, strided_dummy
 
 #: numpy's short names of flags, by which they are looked up too.
@@ -108,7 +108,8 @@ class MemoryLayout(Handle):
         Raises
         ------
         ValueError
-            If `write` is asked of an array that sees elements several times, or `uic` of any.
+            If `write` is asked of an array that sees elements several times, or of a view of one that may not be
+            written, or `uic` of any.
         """
         if uic:
             raise ValueError("cannot set WRITEBACKIFCOPY flag to True")
@@ -116,8 +117,10 @@ class MemoryLayout(Handle):
             n > 1 and step == 0 for n, step in zip(lens_shape(self._base.current.shape, self._lens), self.strides)
         ):
             raise ValueError("cannot set WRITEABLE flag to True of this array: it sees elements several times")
-        if write is not None:
-            self._readonly = not write
+        if write and self._readonly == OF_OWNER:
+            raise ValueError("cannot set WRITEABLE flag to True of this array: it is a view of a read-only one")
+        if write is not None and self._readonly != OF_OWNER:
+            self._readonly = int(not write)
 
     @property
     def base(self) -> Self | None:
@@ -125,7 +128,7 @@ class MemoryLayout(Handle):
         if not self._lens:
             return None
         whole: Self = object.__new__(type(self))
-        whole._base, whole._lens, whole._read, whole._readonly = self._base, (), None, False
+        whole._base, whole._lens, whole._read, whole._readonly = self._base, (), None, int(self._readonly == OF_OWNER)
         return whole
 
     @property

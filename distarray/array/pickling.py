@@ -47,6 +47,7 @@ class _ArrivingBase(Base):
     def __init__(self, records: list[_Record]) -> None:
         self._records: list[_Record] | None = records
         self.version = 0
+        self.graphs = None
         self.history = ()
 
     def __getattr__(self, name: str) -> Any:

@@ -17,14 +17,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from distarray.deferral import errors_wait
 from distarray.errors import DeletedArrayError, MemoryBudgetError
 from distarray.expr.expr import PUT, Environment, Expr, Scalar, Slot, postorder
-from distarray.expr.lens import Affine
+from distarray.expr.lens import Affine, Lens
 from distarray.expr.op import Op
 from distarray.kernels.loans import is_handed_out
 from distarray.runtime import observations, small
@@ -90,11 +90,13 @@ class Base:
         Keeps the result of the node, if there is one: see `Expr.hold`.
     version
         Number of the current version; views compare it to know whether what they read is up to date.
+    graphs
+        What Dask was given of the current version, by the lens that it is seen through; None if nothing was.
     history
         Versions before a current one that may still fail, oldest first.
     """
 
-    __slots__ = ("__weakref__", "_node", "_op", "_type", "block", "history", "slot", "version")
+    __slots__ = ("__weakref__", "_node", "_op", "_type", "block", "graphs", "history", "slot", "version")
 
     _op: Op
     #: None where nobody asked since the current version has a node.
@@ -106,6 +108,7 @@ class Base:
         self.block: HostArray | None = None
         self.slot: Slot | None = expr.hold(by_base=True)
         self.version = 0
+        self.graphs: dict[Lens, Any] | None = None
         self.history: Sequence[Expr] = ()
 
     @property
@@ -245,7 +248,7 @@ class Base:
         with lock:
             if self._node is not since:
                 return False
-            self.version += 1
+            self._changed()
         return True
 
     def replace(self, since: Expr, number: int, block: HostArray, op: Op) -> bool:
@@ -261,9 +264,14 @@ class Base:
     def _settle(self, op: Op) -> None:
         self._op = op
         self.slot = None
-        self.version += 1
+        self._changed()
         if self.history or _before:
             forget(self)
+
+    def _changed(self) -> None:
+        """Give the current version, or its elements, a number of their own."""
+        self.version += 1
+        self.graphs = None
 
     def advance(self, since: Expr, number: int, expr: Expr, slot: Slot) -> bool:
         """Let `expr` be the version after `since`; False, and nothing happens, if another one came in between.
@@ -301,7 +309,7 @@ class Base:
     def _become(self, expr: Expr, slot: Slot) -> None:
         self._node, self._type, self.block = expr, None, None
         self.slot = slot
-        self.version += 1
+        self._changed()
 
     def drop(self) -> None:
         """Forget the storage: every later use raises."""
@@ -309,7 +317,7 @@ class Base:
             self._node = self.block = None
             self.slot = None
             self.history = ()
-            self.version += 1
+            self._changed()
 
 
 def is_remembered(current: Expr, following: Expr) -> bool:

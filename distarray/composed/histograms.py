@@ -38,7 +38,7 @@ MANY_ROWS = 16
 
 def _counts_nbytes(x: Any, /, weights: Any = None, minlength: int = 0) -> int:
     """Return the bytes of counts; of sums of weights, which round, more than any that are computed at the call."""
-    return maxsize if weights is not None else 8 * max(int(x.max()) + 1, minlength)
+    return maxsize if weights is not None else 8 * max(int(x.max()) + 1, int(minlength))
 
 
 @by_numpy(np.bincount, _counts_nbytes)

@@ -56,7 +56,10 @@ def linspace(
         pin = parse_pin(sharding, layout, node.shape, node.dtype, env)
         made = DistArray._on(node.with_pin(pin))
         n_steps = num - 1 if endpoint else num
-        return (made, np.subtract(stop, start) / n_steps if n_steps > 0 else np.nan) if retstep else made
+        if not retstep:
+            return made
+        # In a floating dtype, as numpy: differences of small or unsigned integers wrap.
+        return made, np.subtract(stop, start, dtype=_inexact(start, stop)) / n_steps if n_steps > 0 else np.nan
     made, step = _between(start, stop, num, endpoint, dtype, axis)
     return (made, step) if retstep else made
 

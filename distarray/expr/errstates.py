@@ -66,9 +66,23 @@ def mode_of(kind: str, state: ErrState) -> str:
     return "warn" if key is None else (state or _DEFAULT)[_KEYS.index(key)]
 
 
+#: By name of an operation, how numpy calls what it does.
+_NUMPYS = {
+    "accumulate_in_order": "accumulate",
+    "linspace": "cast",
+    "put": "cast",
+    "reduce_in_order": "reduce",
+    "reduceat_in_order": "reduceat",
+    "set": "cast",
+    "tile_scan": "accumulate",
+    "tile_segments": "reduceat",
+    "tile_totals": "accumulate",
+}
+
+
 def text_of(kind: str, function: str) -> str:
     """Return what numpy says of an event, which may be said already."""
-    return f"{kind}{IN}{function.removesuffix('_in_order')}" if kind in EVENTS else kind
+    return f"{kind}{IN}{_NUMPYS.get(function, function)}" if kind in EVENTS else kind
 
 
 def divide_by_zero(x: float, name: str) -> None:

@@ -154,16 +154,15 @@ def check_indices(indices: np.ndarray[Any, Any], size: int, axis: int) -> np.nda
     IndexError
         Naming the first index out of bounds; numpy's text.
     """
-    if indices.size:
-        low, high = int(indices.min()), int(indices.max())
+    signed = indices.astype(np.intp)  # the largest unsigned ones count from the end, as in numpy
+    if signed.size:
+        low, high = int(signed.min()), int(signed.max())
         if low < -size or high >= size:
-            bad = indices[(indices < -size) | (indices >= size)].flat[0]
+            bad = signed[(signed < -size) | (signed >= size)].flat[0]
             raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {size}")
         if low < 0:
-            signed = indices.astype(np.intp)
             signed[signed < 0] += size
-            return signed
-    return indices.astype(np.intp)
+    return signed
 
 
 def nonzero_indices(index: Advanced) -> Advanced:

@@ -202,8 +202,11 @@ class BufferPool:
         return _Memory(raw, raw.ctypes.data + -raw.ctypes.data % ALIGNMENT, size)
 
     def _collect(self) -> None:
-        while self._returned:
-            memory = self._returned.popleft()
+        while True:
+            try:
+                memory = self._returned.popleft()
+            except IndexError:  # who takes one does so without the lock
+                break
             self._lent_nbytes -= memory.nbytes
             if memory.nbytes > self.limit:
                 continue

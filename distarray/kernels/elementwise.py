@@ -304,11 +304,15 @@ def _bits(params: tuple[Any, ...], dtype: DType) -> Call:
     return _copying(lambda x: x.view(np.dtype(params[0])))(params, dtype)
 
 
-def _round(params: tuple[Any, ...], _dtype: DType) -> Call:
+def _round(params: tuple[Any, ...], dtype: DType) -> Call:
     decimals: int = params[0] if params else 0
+    is_divided = decimals < 0 and dtype.kind in "iu"  # in double, which does not cast back into `out`
 
     def call(x: Any, out: Any = None) -> Any:
-        return np.round(x, decimals, out=out)
+        if out is None or not is_divided:
+            return np.round(x, decimals, out=out)
+        np.copyto(out, np.round(x, decimals), casting="unsafe")
+        return out
 
     return call
 

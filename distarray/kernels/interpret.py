@@ -181,11 +181,9 @@ def _numpys(node: Expr) -> str:
     kind = node.op.kind
     if kind == "contract":
         return str(node.params.name)
-    return event_name(node.op.name) if kind == "map" else _OTHERS.get(kind, node.op.name)
-
-
-#: By kind of operation, how numpy's warnings call all of it.
-_OTHERS = {"reduce": "reduce", "put": "cast"}
+    if kind == "take_put":
+        return str(node.params.mode)
+    return event_name(node.op.name) if kind == "map" else "reduce" if kind == "reduce" else node.op.name
 
 
 def uses_of(steps: Sequence[Expr], wanted: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:

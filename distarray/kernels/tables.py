@@ -288,12 +288,12 @@ def _positions(xp: Namespace, index: Block, extent: Block, params: Params) -> Bl
 
     On other devices than the host nothing is looked at: the answer would have to be waited for.
     """
+    index = xp.astype(index, dtype_of(xp, np.dtype(np.int64)), copy=False)
     if xp is np:
-        n = int(extent)  # beside an array of u64, an i64 would be compared as a float
+        n = int(extent)
         if (outside := (index < -n) | (index >= n)).any():
             bad = int(index[outside].flat[0])
             raise IndexError(f"index {bad} is out of bounds for axis {params[0]} with size {n}")
-    index = xp.astype(index, dtype_of(xp, np.dtype(np.int64)), copy=False)
     return xp.where(index < 0, index + extent, index)
 
 

@@ -134,6 +134,8 @@ def arange(start: Any, stop: Any, step: Any, dtype: DTypeLike | None, env: Envir
             # numpy's rule: at least its default integer
             wanted = as_dtype(np.result_type(np.intp, *(np.asarray(v).dtype for v in (start, stop, step))))
         # numpy's own count: Python arithmetic of what was given, rounded up
+        if wanted.kind != "c" and any(isinstance(v, complex | np.complexfloating) for v in (start, stop, step)):
+            raise TypeError("must be real number, not complex")
         ratio = (stop - start) / step
         length = math.ceil(ratio.real if isinstance(ratio, complex) else ratio)
         if isinstance(ratio, complex):

@@ -368,13 +368,17 @@ def fix(x: Array, /) -> Array:
 
 
 def isreal(x: Array, /) -> Array:
-    """Return where the imaginary part is zero."""
-    return equal(imag(x), 0)
+    """Return where the imaginary part is zero; of dates nowhere."""
+    return less(x, x) if _is_date(x) else equal(imag(x), 0)
 
 
 def iscomplex(x: Array, /) -> Array:
     """Return where the imaginary part is not zero."""
-    return not_equal(imag(x), 0)
+    return less(x, x) if _is_date(x) else not_equal(imag(x), 0)
+
+
+def _is_date(x: Array) -> bool:
+    return getattr(getattr(x, "dtype", None), "kind", None) == "M"
 
 
 def isposinf(x: Array, /) -> Array:

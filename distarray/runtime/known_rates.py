@@ -107,7 +107,9 @@ def _calibration(env: Environment) -> Calibration | None:
         found, key = _in_process, (env.device, process_threads(env))
     if key not in found:
         name = signature(env)
-        found[key] = None if name is None else known.get(name)
+        if name is None:
+            return None  # for now: a worker did not answer
+        found[key] = known.get(name)
     return found[key]
 
 

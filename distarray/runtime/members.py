@@ -40,7 +40,10 @@ def executor_for(env: Environment) -> Any:
         if executor is None:
             from distarray.runtime.cluster import ClusterExecutor
 
-            executor = by_team[env.team] = ClusterExecutor(client, env.team)
+            with locked():  # two would have two records of what workers hold
+                executor = by_team.get(env.team)
+                if executor is None:
+                    executor = by_team[env.team] = ClusterExecutor(client, env.team)
         return executor
     size = process_threads(env)
     executor = _executors.get(size)

@@ -154,7 +154,9 @@ def _worker_facts(env: Environment) -> _Workers:
         limit = min((w["memory_limit"] for w in workers if w["memory_limit"]), default=None)
         in_use = {} if limit is None else placement_of(team.client).ask(process_nbytes)
         n_threads = max((w["nthreads"] for w in workers), default=1)
-        known = _facts[team] = _Workers(limit, n_threads, max([*in_use.values(), PROCESS_NBYTES]))
+        known = _Workers(limit, n_threads, max([*in_use.values(), PROCESS_NBYTES]))
+        if workers:  # else they are on their way
+            _facts[team] = known
     return known
 
 

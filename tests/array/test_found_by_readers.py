@@ -1,7 +1,9 @@
 """Wrong answers that a reader found: numpy says what is right."""
 
+import gc
 import operator
 import warnings
+import weakref
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from helpers import module_at
 
 import distarray as dx
-from distarray.array.writes import is_scalar
+from distarray.array.handle import is_scalar
 from distarray.testing import force_tiles
 
 A_TEAM = dx.Team((2,), ("r",))
@@ -599,3 +601,130 @@ def test_nan_to_num_without_a_copy_writes_to_the_array(a, copy):
     assert (found is x) == (expected is a)
     np.testing.assert_array_equal(np.asarray(found), expected)
     np.testing.assert_array_equal(np.asarray(x), a)
+
+
+STEPS_OF = [
+    (np.uint8(5), np.uint8(0), 6),
+    (np.int8(-100), np.int8(100), 3),
+    (np.uint64(3), np.uint64(0), 4),
+    (1 << 62, -(1 << 63), 3),
+    (0, 1 << 63, 3),
+    (True, False, 3),
+    (np.float32(0), np.float32(1), 4),
+    (0, 1j, 3),
+    (np.float16(0), 1, 7),
+]
+
+
+@pytest.mark.parametrize("ends", STEPS_OF, ids=str)
+def test_the_step_of_linspace_is_one_of_floats(ends):
+    step, expected = (xp.linspace(*ends, retstep=True)[1] for xp in (dx, np))
+    assert type(step) is type(expected)
+    assert step == expected
+
+
+def test_what_dask_was_given_follows_the_shape_and_goes_with_the_version():
+    dask = pytest.importorskip("dask")
+    x = dx.arange(6.0)
+    assert dask.compute(x)[0].shape == (6,)
+    assert x.__dask_layers__() == x[:].__dask_layers__() != x[1:].__dask_layers__()
+    x.shape = (2, 3)
+    assert dask.compute(x)[0].shape == x.to_dask_array().shape == (2, 3)
+    x = dx.arange(300_000.0) + 1
+    x.to_dask_array()
+    before = weakref.ref(x._base.current)
+    x += 1
+    assert float(x[0]) == 2
+    gc.collect()
+    assert before() is None
+
+
+def test_what_is_read_only_is_so_for_its_views_and_for_the_base_of_these():
+    for xp in (np, dx):
+        x = xp.arange(4.0) + 0
+        x.flags.writeable = False
+        v = x[1:][:2]
+        with pytest.raises(ValueError, match="read-only"):
+            v.base[0] = 9
+        with pytest.raises(ValueError, match="cannot set WRITEABLE flag to True"):
+            v.setflags(write=True)
+        x.flags.writeable = True
+        assert not v.flags.writeable
+        y = xp.arange(4.0) + 0
+        v = y[1:]
+        v.flags.writeable = False
+        w = v[1:]
+        assert not w.flags.writeable
+        w.setflags(write=True)
+        w[0], v.base[0] = 9, 3
+        assert y.tolist() == [3, 1, 9, 3]
+        whole = xp.broadcast_to(y, (2, 4))
+        whole.base[1] = 7
+        assert y[1] == 7
+
+
+def test_a_small_unsigned_length_of_counts_bounds_no_overflow():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = dx.bincount(dx.asarray([1, 2, 1]), minlength=np.uint8(200))
+    np.testing.assert_array_equal(np.asarray(made), np.bincount([1, 2, 1], minlength=200))
+
+
+@pytest.mark.parametrize("cuts", [1, 3])
+def test_the_largest_unsigned_positions_count_from_the_end(cuts):
+    at = np.array([1, 2**64 - 1], np.uint64)
+    with force_tiles(cuts):
+        x = dx.arange(3)
+        assert x[at].tolist() == x[dx.asarray(at) + np.uint64(0)].tolist() == [1, 2]
+        x[at] = 7
+        assert x.tolist() == [0, 7, 7]
+        with pytest.raises(IndexError, match="out of bounds"):
+            x[np.array([2**63], np.uint64)]
+
+
+def test_dates_are_neither_real_nor_complex():
+    for given in (["2020-01-01", "NaT"], np.array([3, "NaT"], "m8[s]")):
+        host = np.array(given, None if isinstance(given, np.ndarray) else "M8[D]")
+        for function in (np.isreal, np.iscomplex):
+            ours = getattr(dx, function.__name__)(dx.asarray(host))
+            np.testing.assert_array_equal(np.asarray(ours), function(host))
+    with pytest.raises(TypeError, match="must be real"):
+        dx.arange(1j, 3, dtype="i1")
+
+
+@pytest.mark.parametrize("decimals", [-2, -1, 0, 1])
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "i8", "u8", "f4", "c8"])
+def test_large_arrays_are_rounded(dtype, decimals):
+    host = (np.arange(600_000) % 101).astype(dtype)
+    with dx.config.set(eager_bytes=0):
+        made = np.asarray(dx.round(dx.asarray(host).reshape(600, 1000) + 0, decimals))
+    assert made.dtype == host.dtype
+    np.testing.assert_array_equal(made.reshape(-1), np.round(host, decimals))
+
+
+@pytest.mark.parametrize("cuts", [0, 3])
+def test_events_have_numpys_names_however_an_array_is_cut(cuts):
+    big = np.full(12, 1e308)
+
+    def at(xp):
+        x = xp.asarray(big) + 0
+        xp.add.at(x, [0, 0], 1e308)
+        return x
+
+    programs = [
+        lambda xp: xp.cumsum(xp.asarray(big)),
+        lambda xp: xp.multiply.accumulate(xp.asarray(big)),
+        lambda xp: xp.subtract.accumulate(-xp.asarray(big)),
+        lambda xp: xp.add.reduceat(xp.asarray(big), [0, 6]),
+        lambda xp: xp.subtract.reduceat(-xp.asarray(big), [0, 6]),
+        lambda xp: xp.linspace(0, 1e300, 12, dtype="i4"),
+        *([at] if not cuts else []),  # numpy names it otherwise by itself where there are many
+    ]
+    for program in programs:
+        told = []
+        for xp in (np, dx):
+            with warnings.catch_warnings(record=True) as met, force_tiles(cuts) if cuts else nullcontext():
+                warnings.simplefilter("always")
+                np.asarray(program(xp))
+            told.append([str(each.message) for each in met])
+        assert told[0] == told[1] and len(told[0]) == 1
