@@ -28,16 +28,15 @@ from distarray.errors import held_warnings
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
 from distarray.expr.errstates import errstate, is_heeded
-from distarray.expr.expr import GET, ITEM, SOURCE, Environment, Expr, late_params, postorder, user_frame
+from distarray.expr.expr import GET, ITEM, SCALARS, SOURCE, Environment, Expr, late_params, postorder, user_frame
 from distarray.expr.lens import Lens, get
 from distarray.expr.op import Op
 from distarray.kernels.buffers import SMALLEST
 from distarray.kernels.listening import heard, tell
-from distarray.kernels.loans import is_ours
+from distarray.kernels.loans import owned
 from distarray.runtime import counters, small
 from distarray.types import DType, HostArray, Shape
 
-_SCALARS = frozenset({bool, int, float, complex})
 #: Types of static arguments, of which equal ones mean the same.
 _STATIC = frozenset({type(None), bool, int, str, type, type(np._NoValue)})
 #: Calls that are kept of an environment, by function, static arguments and what the operands are (`small.found_in`):
@@ -93,6 +92,22 @@ def _kept(known: dict[Hashable, Any], key: Hashable, ready: _Ready | None) -> _R
     return ready
 
 
+def _seen(x: Handle) -> tuple[HostArray, BlockType] | None:
+    """Return the elements of an array and what they are; None where they are not computed, in one array of this
+    process.
+    """
+    base = x._base
+    block, kind = base.block, base._type
+    if block is None or kind is None:
+        if (block := base.found()) is None:
+            return None
+        kind = base.type
+    if lens := x._lens:
+        block = get(lens, block)
+        kind = block_type(block.dtype, block.shape, kind.env)
+    return block, kind
+
+
 # ---------------------------------------------------------------------------------------------- elementwise
 
 
@@ -120,7 +135,7 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
     env: Any = None
     first: Any = y
     kind: Any = type(x)
-    if kind in _SCALARS:
+    if kind in SCALARS:
         left = x
     else:
         if not isinstance(x, Handle) and (x := _guest(x, y)) is None:
@@ -136,7 +151,7 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
             left = get(lens, left)
             kind = block_type(left.dtype, left.shape, env)
     other: Any = type(y)
-    if other in _SCALARS:
+    if other in SCALARS:
         right = y
     elif y is x:  # it is read once: another thread may write to it meanwhile
         right, other = left, kind
@@ -219,7 +234,7 @@ def _found(
     blocks: list[Any] = []
     for a in args:
         kind: Any = type(a)
-        if kind in _SCALARS:
+        if kind in SCALARS:
             key.append(kind)
             blocks.append(a)
             continue
@@ -229,13 +244,9 @@ def _found(
             continue
         if not isinstance(a, Handle) and (a := _guest(a, *args)) is None:
             return None
-        base = a._base
-        if (block := base.block) is None and (block := base.found()) is None:
+        if (seen := _seen(a)) is None:
             return None
-        kind = base._type or base.type
-        if lens := a._lens:
-            block = get(lens, block)
-            kind = block_type(block.dtype, block.shape, kind.env)
+        block, kind = seen
         if x is None:
             x, env, first = a, kind.env, len(blocks)
         elif kind.env is not env:
@@ -390,29 +401,13 @@ def call_at_call(
     if counters.active:
         small.count()
     if ready.put_together is None:
-        return x._of(_own(value, ready.is_own, blocks), ready.op, ready.made)
+        return x._of(owned(value, blocks, is_own=ready.is_own), ready.op, ready.made)
     parts = zip(value, ready.made, strict=True)
-    return ready.put_together([x._of(_own(part, False, blocks), ITEM, made) for part, made in parts])
+    return ready.put_together([x._of(owned(part, blocks), ITEM, made) for part, made in parts])
 
 
 def _is_static(value: Any) -> bool:
     return type(value) in _STATIC or (type(value) is tuple and all(type(v) is int for v in value))
-
-
-def _seen(x: Handle) -> tuple[HostArray, BlockType] | None:
-    """Return the elements of an array and what they are; None where they are not computed, in one array of this
-    process.
-    """
-    base = x._base
-    block, kind = base.block, base._type
-    if block is None or kind is None:
-        if (block := base.found()) is None:
-            return None
-        kind = base.type
-    if lens := x._lens:
-        block = get(lens, block)
-        kind = block_type(block.dtype, block.shape, kind.env)
-    return block, kind
 
 
 def product_at_call(product: Callable[..., Any], x: Any, y: Any) -> Any:
@@ -437,7 +432,7 @@ def product_at_call(product: Callable[..., Any], x: Any, y: Any) -> Any:
         return None  # as it warns
     if counters.active:
         small.count()
-    return x._of(_own(value, True, ()), ready.op, ready.made)
+    return x._of(owned(value, (), is_own=True), ready.op, ready.made)
 
 
 def _is_strided(lens: Lens) -> bool:
@@ -457,15 +452,6 @@ def _of_handles(kind: type[Handle], function: Callable[..., Any], *args: Any, **
 def _node_of(x: Handle) -> Expr | None:
     """Return the node of a handle; None of a view without axes, which is no scalar."""
     return None if x._lens and not x.shape else x._node()
-
-
-def _own(value: Any, is_own: bool, blocks: Sequence[HostArray]) -> HostArray:
-    """Return what was made of blocks in C order, in memory that nobody else has; `is_own`: it always is."""
-    if type(value) is not np.ndarray or not value.flags.c_contiguous:
-        return np.array(value, order="C")
-    if is_own or (is_ours(value) and all(value is not block for block in blocks)):
-        return value
-    return value.copy()
 
 
 def _made_ready(made: Any, leaves: Sequence[Expr]) -> _Ready | None:

@@ -25,6 +25,7 @@ from distarray.expr.expr import GET, SOURCE
 from distarray.expr.indexing import Basic, parse_index
 from distarray.expr.lens import Affine, Lens
 from distarray.kernels.listening import heard
+from distarray.kernels.loans import owned
 from distarray.ops.indexing import TAKE
 from distarray.runtime import counters, small
 from distarray.types import HostArray
@@ -99,25 +100,21 @@ def call_by_numpy(
         return None
     if counters.active:
         small.count()
-    return _boxed(value, x)
+    return _boxed(value, x, [each for each in (*given, *named.values()) if type(each) is np.ndarray])
 
 
-def _boxed(value: Any, x: Handle) -> Any:
-    """Return what numpy's function returns, each array as a handle that lives where `x` does; None for what is none."""
+def _boxed(value: Any, x: Handle, blocks: Sequence[HostArray]) -> Any:
+    """Return what numpy's function returns of some blocks, each array as a handle that lives where `x` does; None for
+    what is none.
+    """
     if isinstance(value, np.ndarray):
-        return x._of(_own(value), SOURCE, block_type(value.dtype, value.shape, x._env))
+        return x._of(owned(value, blocks), SOURCE, block_type(value.dtype, value.shape, x._env))
     if isinstance(value, np.generic):
         return x._of(np.asarray(value), GET, block_type(value.dtype, (), x._env))
     if isinstance(value, tuple | list):
-        parts = [_boxed(each, x) for each in value]
+        parts = [_boxed(each, x, blocks) for each in value]
         return None if any(part is None for part in parts) else type(value)(parts)
     return None
-
-
-def _own(value: HostArray) -> HostArray:
-    """Return elements in C order, in memory that nobody else has."""
-    is_own = value.base is None and value.flags.c_contiguous and value.flags.writeable
-    return value if is_own else np.array(value, order="C")
 
 
 # ------------------------------------------------------------------------------------------ indices with arrays
@@ -202,7 +199,7 @@ def get_by_numpy(x: AnyHandle, index: Any) -> AnyHandle | None:
     made = found[1]
     is_number = isinstance(made, np.generic)  # an index with an ellipsis makes an array without axes
     kind = block_type(made.dtype, made.shape, x._env)
-    return x._of(_own(np.asarray(made)), TAKE if is_number or made.ndim else SOURCE, kind)
+    return x._of(owned(made, ()), TAKE if is_number or made.ndim else SOURCE, kind)
 
 
 # ----------------------------------------------------------------------------------------------------- in place

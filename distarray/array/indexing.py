@@ -19,7 +19,7 @@ from distarray.array.handle import AnyHandle, Handle, is_scalar
 from distarray.array.pending import runs_at_once
 from distarray.expr.bind import bind_get, bind_put, bind_tiles
 from distarray.expr.expr import BLOCK_NBYTES, Expr
-from distarray.expr.indexing import Advanced, Index, nonzero_indices
+from distarray.expr.indexing import Advanced, Index, is_mask, nonzero_indices
 from distarray.ops.indexing import NONZERO, Mode, get_item, positions_of, put_item, put_mask
 from distarray.ops.marks import chosen, counts_of
 from distarray.runtime import observations
@@ -98,10 +98,6 @@ def _deferred_positions(mask: Expr) -> tuple[Expr, ...]:
     return bind_tiles(NONZERO, [(mask, bounds)], [((found[-1],), np.int64, found)] * mask.ndim, sharding)
 
 
-def _is_mask(array: Any) -> bool:
-    return getattr(array.dtype, "kind", None) == "b"
-
-
 def _resolved(x: Handle, index: Advanced) -> Advanced:
     """Return `index` with the nodes of its arrays, which live where `x` does; masks stay masks.
 
@@ -130,7 +126,7 @@ def _without_masks(name: str, index: Advanced) -> Advanced:
     _held = [array.hold() for _, array in index.arrays if type(array) is Expr]  # nobody overwrites them
     arrays: list[tuple[int, Any]] = []
     for axis, array in nonzero_indices(index).arrays:
-        if _is_mask(array):
+        if is_mask(array):
             arrays += [(axis + i, where) for i, where in enumerate(positions(name, array))]
         else:
             arrays.append((axis, array))
@@ -156,7 +152,7 @@ def picked(x: AnyHandle, index: Advanced) -> AnyHandle:
     shape = x.shape
     if len(index.arrays) == 1 and index.affine.is_identity(shape):
         ((axis, mask),) = index.arrays
-        if not axis and _is_mask(mask) and isinstance(mask, Expr) and mask.ndim and mask.shape == shape[: mask.ndim]:
+        if not axis and is_mask(mask) and isinstance(mask, Expr) and mask.ndim and mask.shape == shape[: mask.ndim]:
             compressed = _compressed(x, mask)
             if compressed is not None:
                 return x._on(compressed)
@@ -185,7 +181,7 @@ def written(node: Expr, index: Advanced, value: Any, mode: Mode, casting: Castin
 
     A mask and a value that broadcasts over its true elements need no count; everything else is positions.
     """
-    masks = [(axis, array) for axis, array in index.arrays if _is_mask(array)]
+    masks = [(axis, array) for axis, array in index.arrays if is_mask(array)]
     if mode == "set" and len(index.arrays) == len(masks) == 1:
         ((axis, mask),) = masks
         seen = index.affine.shape

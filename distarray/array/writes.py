@@ -22,14 +22,13 @@ from distarray.array.lifetime import is_alone
 from distarray.array.versions import Base
 from distarray.array.window import enter
 from distarray.expr.bind import bind_reshape, lazily_read, literal, nested
-from distarray.expr.expr import Environment, Expr, Scalar
+from distarray.expr.expr import SCALARS, Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Lens, compose
 from distarray.ops import elementwise
 from distarray.ops.indexing import Mode
 from distarray.types import Casting, DType, HostArray, Shape
 
-_SCALARS = frozenset({bool, int, float, complex})
 #: Classes of host data that numpy casts otherwise than the arrays that it makes of them.
 _CAST_AS_GIVEN = (list, tuple, np.generic, int, float, complex)
 
@@ -56,7 +55,7 @@ def assign(x: Handle, index: Index, value: Any) -> None:
         if getattr(value, "_base", None) is base and value._lens == lens:
             # x[i] += v ends with x[i] = x[i], after the view has been written through.
             return
-        is_element = not parsed.is_view and not parsed.affine.shape and type(value) not in _SCALARS
+        is_element = not parsed.is_view and not parsed.affine.shape and type(value) not in SCALARS
         is_fitting = not is_element or (isinstance(value, Handle) and not value.shape)
         if is_fitting and _is_written_here(base, lens, parsed.affine.shape, value):
             return
@@ -78,7 +77,7 @@ def _is_written_here(base: Base, lens: Lens, shape: Shape, value: Any) -> bool:
     link = only_link(base, lens)
     if link is None or forced_parts.get() is not None:
         return False
-    if type(value) in _SCALARS or isinstance(value, np.number | np.bool_):
+    if type(value) in SCALARS or isinstance(value, np.number | np.bool_):
         if base.dtype.kind not in "biufc":
             return False
         value = _scalar(value, base.dtype)
@@ -108,7 +107,7 @@ def _is_scattered_here(x: Handle, index: Index, value: Any) -> bool:
                 block = np.broadcast_to(block, old.shape)
             except ValueError:
                 return False  # the way through nodes says so
-    elif type(value) in _SCALARS and old.dtype.kind in "biufc":
+    elif type(value) in SCALARS and old.dtype.kind in "biufc":
         block = _scalar(value, old.dtype)
     else:
         return False
@@ -162,7 +161,7 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
 
     Casts as numpy's assignment does: anything goes, with a warning where imaginary parts get lost.
     """
-    if type(value) in _SCALARS and dtype.kind in "biufc":
+    if type(value) in SCALARS and dtype.kind in "biufc":
         return _scalar(value, dtype)
     node: Expr
     value = nested(value)

@@ -123,7 +123,8 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
     with np.errstate(all="ignore"):
         np.copyto(target, _sample(src), casting=casting)
     if where is True:
-        dst[...] = np.asarray(src) if isinstance(src, np.generic) else src  # as an array it casts without a check
+        # As an array it casts without a check.
+        dst[...] = np.asarray(src) if isinstance(src, np.generic | complex) else src
         return
     mask = beside(dst, where)
     if mask.dtype != bool:

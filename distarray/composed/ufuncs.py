@@ -20,13 +20,12 @@ from distarray.composed.numpy_arguments import Refused
 from distarray.composed.ufunc_reductions import mask_of
 from distarray.composed.views import beside, moveaxis
 from distarray.dtypes import as_dtype
+from distarray.expr.expr import SCALARS
 from distarray.ops import contractions, elementwise, special
 from distarray.ops.manipulation import expand_dims
 from distarray.types import DType
 
 Function = Callable[..., Any]  # of any signature
-
-_SCALARS = frozenset({bool, int, float, complex})
 
 
 def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], outs: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -136,7 +135,7 @@ def _loop(ufunc: np.ufunc, inputs: tuple[Any, ...], options: dict[str, Any], cas
 def _weak(value: Any) -> Any:
     """Return what decides the loop of an operand: its dtype, or the type of a Python number, which is weak."""
     kind = type(value)
-    if kind in _SCALARS:
+    if kind in SCALARS:
         return np.dtype(bool) if kind is bool else kind
     return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
 
@@ -150,7 +149,7 @@ def _masked(ufunc: np.ufunc, mask: Any, inputs: tuple[Any, ...]) -> list[Any]:
     for.
     """
     number = 0 if ufunc is np.arctanh else 1  # whose value at one is infinite
-    return [v if type(v) in _SCALARS else elementwise.where(mask, v, _as_weak(number, v)) for v in inputs]
+    return [v if type(v) in SCALARS else elementwise.where(mask, v, _as_weak(number, v)) for v in inputs]
 
 
 def _as_weak(number: int, like: Any) -> Any:

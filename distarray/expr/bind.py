@@ -22,7 +22,7 @@ from distarray import hooks
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError, NotSupportedError
 from distarray.expr.errstates import errstate
-from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, Environment, Expr, Scalar, source, user_frame
+from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, SCALARS, Environment, Expr, Scalar, source, user_frame
 from distarray.expr.lens import Affine
 from distarray.expr.op import Op
 from distarray.expr.params import ItemParams, ReduceParams
@@ -33,8 +33,6 @@ from distarray.sharding.sharding import Sharding
 from distarray.types import DType
 
 Box: TypeAlias = Callable[[Expr], Any]  # what boxing returns is the caller's type
-
-_SCALARS = frozenset({bool, int, float, complex})
 
 
 @runtime_checkable
@@ -159,7 +157,7 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
         kind = type(a)
         if kind is Expr:
             node = a
-        elif kind in _SCALARS:
+        elif kind in SCALARS:
             nodes.append(a)
             continue
         else:
@@ -195,12 +193,12 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
         # numpy scripts call functions on numbers and lists too. Python's numbers are weak beside anything else.
         env, box = hooks.adopt()
         for i, n in enumerate(nodes):
-            if not plain or type(n) not in _SCALARS:
+            if not plain or type(n) not in SCALARS:
                 nodes[i] = literal(n, env, f"{name}, operand {i}")
         return Operands(nodes, env, box)
     if plain:
         for i, n in enumerate(nodes):
-            if type(n) is not Expr and type(n) not in _SCALARS:
+            if type(n) is not Expr and type(n) not in SCALARS:
                 nodes[i] = literal(n, env, f"{name}, operand {i}")
     return Operands(nodes, env, box or identity)
 
@@ -290,17 +288,17 @@ def infer_map(op: Op, params: tuple[Hashable, ...], args: Sequence[Any]) -> DTyp
         if kind is int and not 0 <= a <= 127:
             cacheable = False  # whether it fits depends on its value
             break
-        key_parts.append(kind if kind in _SCALARS else a)
+        key_parts.append(kind if kind in SCALARS else a)
     key = tuple(key_parts)
     if cacheable:
         known = _inferred.get(key)
         if known is not None:
             return known
-        args = [_DUMMY[type(a)] if type(a) in _SCALARS else a for a in args]
+        args = [_DUMMY[type(a)] if type(a) in SCALARS else a for a in args]
     if op.name in ("astype", "view") or op.name.startswith("random_"):
         dtype = as_dtype(params[0])
     else:
-        dummies = [a if type(a) in _SCALARS else np.empty(0, a) for a in args]
+        dummies = [a if type(a) in SCALARS else np.empty(0, a) for a in args]
         # In a context of its own: an interrupt could leave the state in the user's thread.
         dtype = copy_context().run(_asked, _INFER.get(op.name) or numpy_function(op.name), *dummies, *params)
     if cacheable:

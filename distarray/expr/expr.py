@@ -23,6 +23,8 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
 Scalar: TypeAlias = bool | int | float | complex
+#: Types of Python's numbers, whose dtype is weak.
+SCALARS = frozenset({bool, int, float, complex})
 
 SOURCE = declare("source", "source")
 GET = declare("get", "get")
@@ -242,8 +244,7 @@ class _SavedOrigin:
         return f"{self.file}:{self.number}"
 
 
-#: Where the files of this package are.
-#: Those of its files that were met on the way to the user's code.
+#: Files of this package that were met on the way to the user's code.
 _files: set[str] = set()
 
 

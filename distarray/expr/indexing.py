@@ -84,7 +84,7 @@ class Advanced:
     def __post_init__(self) -> None:
         over = set(self.axes)
         rest = [n for axis, n in enumerate(self.affine.shape) if axis not in over]
-        masked = any(_is_mask(array) for _, array in self.arrays)
+        masked = any(is_mask(array) for _, array in self.arrays)
         shape = None if masked else broadcast_index_shapes([array.shape for _, array in self.arrays])
         object.__setattr__(self, "before", tuple(rest[: self.position]))
         object.__setattr__(self, "after", tuple(rest[self.position :]))
@@ -93,7 +93,7 @@ class Advanced:
     @property
     def axes(self) -> tuple[int, ...]:
         """Return the axes of the basic view that arrays run over, masks with all of theirs."""
-        return tuple(axis + i for axis, array in self.arrays for i in range(len(array.shape) if _is_mask(array) else 1))
+        return tuple(axis + i for axis, array in self.arrays for i in range(len(array.shape) if is_mask(array) else 1))
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -111,7 +111,8 @@ class Advanced:
         return Advanced(self.affine, tuple(sorted(arrays, key=operator.itemgetter(0))), self.position)
 
 
-def _is_mask(array: IndexArray) -> bool:
+def is_mask(array: IndexArray) -> bool:
+    """Return whether an index array is one of truths."""
     return getattr(array.dtype, "kind", None) == "b"
 
 
@@ -378,7 +379,7 @@ def _parse_general(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | 
             arrays.append((len(view), item))
             view.append(1)
         else:
-            if _is_mask(item):
+            if is_mask(item):
                 arrays += [(len(view) + i, part) for i, part in enumerate(_fitting_mask(item, shape, axis))]
             elif isinstance(item, np.ndarray):
                 arrays.append((len(view), check_indices(item, shape[axis], axis)))

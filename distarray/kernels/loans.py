@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,15 @@ def is_ours(block: Any) -> bool:
         return False
     base: Any = block.base  # numpy's types do not know that it may be anything
     return (base is None or isinstance(base, Lease)) and block.flags.writeable and not is_lent(block)
+
+
+def owned(value: Any, blocks: Sequence[HostArray], *, is_own: bool = False) -> HostArray:
+    """Return what was made of blocks in C order, in memory that nobody else has; `is_own`: it always is."""
+    if type(value) is not np.ndarray or not value.flags.c_contiguous:
+        return np.array(value, order="C")
+    if is_own or (is_ours(value) and all(value is not block for block in blocks)):
+        return value
+    return value.copy()
 
 
 def is_memory(seen: Any, block: Any) -> bool:

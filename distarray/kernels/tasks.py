@@ -27,7 +27,7 @@ from distarray.kernels.inside import inside_task, is_on_worker
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.parts import filled, in_parts
-from distarray.kernels.reporting import hearing, report
+from distarray.kernels.reporting import Source, hearing, report
 from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, Read, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
 
@@ -97,21 +97,22 @@ def _device_of(stage: StageSpec, tile: TileSpec | int) -> AbstractContextManager
 _ON_HOST: AbstractContextManager[None] = nullcontext()
 
 
-def _arguments(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Any]:
+def _arguments(stage: StageSpec, tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Any]:
     values: list[Any] = []
     for a in args:
         # Results of several arrays are tuples, pieces of several boxes lists.
         several = type(a) in (tuple, list)
         is_plain = a is not None and type(a) is not Unfinished
         values.append(tuple(map(backend.adopt, a)) if several else backend.adopt(a) if is_plain else a)
-    values += [generate(g, backend) for g in tile.generated]
+    values += [_generated(g, backend, stage.where) for g in tile.generated]
     values += [r.assemble(values, backend) for r in tile.assembled]
     return values
 
 
-def generate(g: Generate, backend: Any) -> Array:
-    """Return the block of a created array at a global box."""
-    return tables.CREATE[g.name](backend, g.box, g.shape, g.dtype, g.params, g.runtime)
+def _generated(g: Generate, backend: Any, where: Sequence[Source]) -> Array:
+    """Return the block of a created array at a global box; all that numpy may tell of it is of its last cast."""
+    with hearing("cast", where):
+        return tables.CREATE[g.name](backend, g.box, g.shape, g.dtype, g.params, g.runtime)
 
 
 @_explained
@@ -126,8 +127,8 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """
     backend = backend_for(stage.device, tile.member)
     if tile.is_made:
-        return generate(tile.generated[0], backend)
-    values = _arguments(tile, args, backend)
+        return _generated(tile.generated[0], backend, stage.where)
+    values = _arguments(stage, tile, args, backend)
     program = stage.program
     assert program is not None
     started = list(values[tile.into].blocks) if tile.into >= 0 else None
@@ -280,7 +281,7 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     the result where there is no other tile.
     """
     backend = backend_for(stage.device, tile.member)
-    blocks = _joined(tile.reads, _arguments(tile, args, backend), backend)
+    blocks = _joined(tile.reads, _arguments(stage, tile, args, backend), backend)
 
     def kernel(here: Sequence[Array]) -> Array:
         return contract(backend, here, stage.params, stage.stores[0])
@@ -325,7 +326,7 @@ def combine_partials(stage: StageSpec, member: int, k: int, shape: tuple[int, ..
 def run_fold(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """Return what one tile gives to a fold: a partial result, or the result where there is no other tile."""
     backend = backend_for(stage.device, tile.member)
-    blocks = _blocks_of(tile, args, backend)
+    blocks = _blocks_of(stage, tile, args, backend)
     with hearing(stage.name, stage.where):
         partial = FOLD[stage.name].partial(backend.xp, *blocks, params=stage.params)
         (shape,) = tile.finish
@@ -336,7 +337,7 @@ def run_fold(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
 def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """Return one tile of a whole-block kernel; a tuple where the operation has several results."""
     backend = backend_for(stage.device, tile.member)
-    blocks = _blocks_of(tile, args, backend)
+    blocks = _blocks_of(stage, tile, args, backend)
 
     if backend.xp is np and stage.name in FILL:
 
@@ -378,7 +379,7 @@ def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     ``stage.params`` is unused; each read comes with the place of its run in the tile, seen with one axis per group.
     """
     backend = backend_for(stage.device, tile.member)
-    values = _arguments(tile, args, backend)
+    values = _arguments(stage, tile, args, backend)
     groups: tuple[int, ...] = tile.offset
     out = backend.empty(groups, stage.stores[0])
     for read, region in zip(tile.reads, tile.regions, strict=True):
@@ -392,7 +393,7 @@ def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
 def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """Return one tile of an integer-array read whose source is all here."""
     backend = backend_for(stage.device, tile.member)
-    blocks = _blocks_of(tile, args, backend)
+    blocks = _blocks_of(stage, tile, args, backend)
     if backend.xp is not np:
         return tables.take(backend.xp, blocks[0], blocks[1:], stage.params)
 
@@ -419,19 +420,19 @@ def take_part(stage: StageSpec, tile: TileSpec, starts: Sequence[tuple[int, ...]
     says where they begin.
     """
     backend = backend_for(stage.device, tile.member)
-    blocks = _blocks_of_each(tile, args, backend, len(starts))
+    blocks = _blocks_of_each(stage, tile, args, backend, len(starts))
     return [tables.take_part(backend.xp, x, index, at, stage.params) for (x, *index), at in zip(blocks, starts)]
 
 
-def _blocks_of(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Array]:
+def _blocks_of(stage: StageSpec, tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Array]:
     """Return the operands of a kernel that runs on whole blocks."""
-    values = _arguments(tile, args, backend)
+    values = _arguments(stage, tile, args, backend)
     return [r.assemble(values, backend) for r in tile.reads]
 
 
-def _blocks_of_each(tile: TileSpec, args: Sequence[Any], backend: Any, n: int) -> list[list[Array]]:
+def _blocks_of_each(stage: StageSpec, tile: TileSpec, args: Sequence[Any], backend: Any, n: int) -> list[list[Array]]:
     """Return the operands of `n` calls whose reads stand one after the other."""
-    blocks = _blocks_of(tile, args, backend)
+    blocks = _blocks_of(stage, tile, args, backend)
     each = len(blocks) // n
     return [blocks[k : k + each] for k in range(0, len(blocks), each)]
 
@@ -450,7 +451,7 @@ def put_part(stage: StageSpec, tile: TileSpec, boxes: Sequence[tuple[Box, Box]],
     for each of them.
     """
     backend = backend_for(stage.device, tile.member)
-    blocks = _blocks_of_each(tile, args, backend, len(boxes))
+    blocks = _blocks_of_each(stage, tile, args, backend, len(boxes))
     return [tables.put_part(backend.xp, v, index, box, stage.params) for (v, *index), box in zip(blocks, boxes)]
 
 
@@ -472,6 +473,6 @@ def run_tiles(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     grid.
     """
     backend = backend_for(stage.device, tile.member)
-    blocks = _blocks_of(tile, args, backend)
+    blocks = _blocks_of(stage, tile, args, backend)
     with hearing(stage.name, stage.where):
         return _plain(tables.BLOCK[stage.name](backend.xp, *blocks, params=(*stage.params, tile.offset)))
