@@ -1,7 +1,8 @@
 """A handle is a base seen through a lens; `DistArray` adds what the user calls.
 
-Operations on handles only build expressions (`distarray.expr.bind`); here is which handles alias, what their node is
-and how a write advances it. Making a handle costs about a microsecond.
+Operations on handles build expressions (`distarray.expr.bind`), or compute what is small and here at once (`at_call`,
+`by_numpy`, `small.at_once`); here is which handles alias, what their node is and how a write advances it. Making a
+handle costs about a microsecond.
 """
 
 from __future__ import annotations
