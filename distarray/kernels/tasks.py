@@ -254,7 +254,7 @@ def run_mosaic(stage: StageSpec, mosaic: Mosaic, *args: Any) -> Array:
     return whole if mosaic.turn == mosaic.n_turns - 1 else Unfinished([whole])
 
 
-def run_chain(links: Sequence[Link], *args: Any) -> Any:
+def run_fused(links: Sequence[Link], *args: Any) -> Any:
     """Run the tasks one after the other, each with the results that it needs of those before it; the result of the
     last.
     """

@@ -232,7 +232,7 @@ def _joined(keys: Sequence[Key], recipes: Mapping[Key, Recipe]) -> Recipe:
         links.append(Link(key, function, len(args), places, dropped))
         given += _in_place([None if i in made else a for i, a in enumerate(args)], own)
     waits = tuple(dict.fromkeys(k for key in keys for k in recipes[key].waits))
-    return Recipe(recipes[keys[-1]].kind, tasks.run_chain, (tuple(links), *given), waits)
+    return Recipe(recipes[keys[-1]].kind, tasks.run_fused, (tuple(links), *given), waits)
 
 
 def _in_place(args: Sequence[object], own: Collection[int]) -> list[object]:

@@ -475,7 +475,7 @@ def _links(
     key: Key, function: Callable[..., Any], args: list[Any]
 ) -> Iterator[tuple[Key, Callable[..., Any], list[Any], list[Key]]]:
     """Yield what a task does: the links that it was fused of (`lower.fuse`), and those whose results go after each."""
-    if function is not tasks.run_chain:
+    if function is not tasks.run_fused:
         yield key, function, args, []
         return
     links: Sequence[Link] = args[0]

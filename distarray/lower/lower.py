@@ -63,7 +63,7 @@ _MOVE = Passes(collectives.first_pass, collectives.second_pass)
 _GROWN = Passes(loop_tiles, halo_tasks.second_pass)
 
 #: By kind of stage.
-FAMILIES: dict[StageKind, Passes] = {
+PASSES: dict[StageKind, Passes] = {
     "program": Passes(loop_tiles, programs.second_pass),
     "contract": _kernels(tasks.run_contract, block_kernels.finish_of_contraction),
     "block": _kernels(tasks.run_block),
@@ -78,7 +78,7 @@ FAMILIES: dict[StageKind, Passes] = {
 
 
 def _family(draft: Draft) -> Passes:
-    return _MOVE if draft.is_move else _GROWN if draft.grown is not None else FAMILIES[draft.stage.kind]
+    return _MOVE if draft.is_move else _GROWN if draft.grown is not None else PASSES[draft.stage.kind]
 
 
 def lower(

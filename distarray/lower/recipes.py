@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from distarray.kernels.tasks import run_chain
+from distarray.kernels.tasks import run_fused
 from distarray.lower.messages import Key
 
 
@@ -41,7 +41,7 @@ class Recipe(NamedTuple):
 
     def stages(self, key: Key) -> list[int]:
         """Return the numbers of the stages that the task of a key is of: several, if it was fused of their tasks."""
-        return [link.key[1] for link in self.args[0]] if self.function is run_chain else [key[1]]
+        return [link.key[1] for link in self.args[0]] if self.function is run_fused else [key[1]]
 
 
 def named(key: Key, run: str) -> Key:

@@ -98,7 +98,7 @@ def with_clocks(steps: list[KernelCall], members: Iterable[int], name: str | Non
 
 def _with_clock(name: str, key: Key, function: Callable[..., Any], args: Sequence[Any], member: int) -> tuple[Any, ...]:
     """Return the function of a task that writes down when it runs, and its arguments."""
-    if function is not tasks.run_chain:
+    if function is not tasks.run_fused:
         return partial(_run, name, key[1], member, True, function), *args
     links, *given = args
     clocked = [

@@ -71,7 +71,7 @@ def _stages(
     """Return the stages in which a task has an argument that is read: its own, or those of the links that it was fused
     of.
     """
-    if function is not tasks.run_chain:
+    if function is not tasks.run_fused:
         return [key[1]] if len(key) > 1 and isinstance(key[1], int) else []
     links, *given = args
     found, first = [], 0

@@ -245,7 +245,7 @@ def test_a_chain_frees_what_lies_between() -> None:
         return [ref() is not None for ref in seen]
 
     links = (Link((), make, 0, ()), Link((), after, 1, ((0, 0),), (0,)), Link((), last, 1, ((0, 1),), (1,)))
-    assert tasks.run_chain(links, None, None) == [False, True]
+    assert tasks.run_fused(links, None, None) == [False, True]
 
 
 def test_tasks_that_do_not_wait_for_each_other_are_left_as_they_are() -> None:

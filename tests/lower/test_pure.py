@@ -32,7 +32,7 @@ from distarray.expr.bind import bind_get, bind_map, bind_reduce
 from distarray.expr.expr import Environment, Expr, Stored, source
 from distarray.expr.affine import Affine
 from distarray.expr.op import declare
-from distarray.lower.lower import FAMILIES, lower
+from distarray.lower.lower import PASSES, lower
 from distarray.lower.site import Site
 from distarray.planner.graph import canonical
 from distarray.planner.plan import Limits
@@ -60,7 +60,7 @@ for is_cluster in (False, True):
     assert kinds.count("tile") == 3 and "combine" in kinds, kinds
     assert {template.lowered.members[key] for key in template.recipes} == {0, 1, 2}
     assert bool(template.lowered.transfers)
-assert set(FAMILIES) >= {"program", "contract", "block", "take", "take_put", "reshape"}
+assert set(PASSES) >= {"program", "contract", "block", "take", "take_put", "reshape"}
 assert "dask" not in sys.modules
 print("pure")
 """
