@@ -95,6 +95,14 @@ def _reduction(node: Expr) -> Call:
     axes, shape, dtype, extra = node.params.axes, node.shape, node.dtype, node.params.extra
     accumulator, name, which = accumulator_dtype(node), node.op.name, node.op.monoid
     reduced, n = interpret.reduced, prod([operand.shape[a] for a in axes])
+    monoid = MONOIDS[which]
+    is_number = not shape and accumulator == dtype == monoid.state(dtype)
+    if is_number and monoid.n_arrays == 1 and n and operand.nbytes <= interpret.IN_SLICES:
+        total = monoid.total
+        if name != "mean":
+            return lambda block: total(np.ascontiguousarray(block), dtype)
+        if dtype.kind == "f":
+            return lambda block: total(np.ascontiguousarray(block), dtype) / n
 
     def reduce(block: Any) -> Any:
         made = reduced(which, block, axes, accumulator)
