@@ -15,7 +15,7 @@ import numpy as np
 from distarray import config, hooks
 from distarray.arguments import naming, shown
 from distarray.array import elements, writes
-from distarray.array.by_numpy import get_by_numpy, may_have_arrays
+from distarray.array.by_numpy import are_integers, get_by_numpy, may_have_arrays
 from distarray.array.chunks import Chunked
 from distarray.array.dask_protocol import Collection
 from distarray.array.driven import drive
@@ -108,10 +108,14 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     # --------------------------------------------------------------------------------------------- indexing
 
     def __getitem__(self, index: Index) -> Self:
+        if are_integers(index) and (element := self._element_here(index)) is not None:
+            return element
         if may_have_arrays(index):
+            found = with_integers(index, self.ndim, computes=True)
+            if found is not index:
+                return self[found]
             if (copied := get_by_numpy(self, index)) is not None:
                 return copied
-            index = with_integers(index, self.ndim, computes=True)
         parsed = parse_index(index, self.shape)
         if type(parsed) is Basic:
             if parsed.is_view:

@@ -124,6 +124,12 @@ BASIC = frozenset({int, slice, type(None), type(Ellipsis)})
 _INTEGERS = frozenset({int})
 
 
+def are_integers(index: Any) -> bool:
+    """Return whether an index is made of Python's integers alone, one at least."""
+    kind = type(index)
+    return kind is int or (kind is tuple and index and _INTEGERS.issuperset(map(type, index)))
+
+
 def may_have_arrays(index: Any) -> bool:
     """Return whether an index is, or holds, something else than integers, slices, ``...`` and new axes."""
     kind = type(index)

@@ -115,6 +115,22 @@ class Handle:
         lens = self._lens
         return get(lens, block) if lens else block
 
+    def _element_here(self, at: int | tuple[int, ...]) -> Self | None:
+        """Return the element at a position, a number of numpy's; None where there is none, or it is not computed at the
+        call.
+        """
+        block = self._here()
+        if block is None or block.ndim != (1 if type(at) is int else len(at)) or forced_parts.get() is not None:  # type: ignore[arg-type]
+            return None
+        try:
+            value = block[at]
+        except IndexError:
+            return None
+        env = self._base.type.env
+        if not small.is_eager(block.itemsize, env):
+            return None
+        return self._of(np.array(value), GET, block_type(block.dtype, (), env))
+
     def _copied_here(self, part: Affine) -> Self | None:
         """Return a part of the elements in a handle of its own; None where it is not computed at the call."""
         block = self._here()

@@ -28,25 +28,34 @@ from distarray.types import Casting, HostArray, Shape
 
 
 def with_integers(index: Index, ndim: int, *, computes: bool) -> Index:
-    """Return an index with integers in the places of computed ones, where they are what numpy has scalars for, the
-    others are no arrays, and what is seen has axes: of those numpy makes a view.
+    """Return an index with integers in the places of computed ones that numpy has as scalars, if it holds no arrays.
+
+    What is seen with axes is a view then, as in numpy; which element something else is may stay deferred.
 
     Parameters
     ----------
     ndim
         Axes of the array that is indexed.
     computes
-        Whether those that are not here are computed.
+        Whether those that are not here are computed for a view.
     """
     items = index if type(index) is tuple else (index,)
-    numbers = [item for item in items if type(item) not in BASIC]
-    has_axes = len(items) < ndim or any(type(item) is not int for item in items if type(item) in BASIC)
-    if not has_axes or not all(map(_is_integer, numbers)):
-        return index
-    if not computes and any(number._here() is None for number in numbers):
-        return index
-    found = tuple([item if type(item) in BASIC else item.__index__() for item in items])
-    return found if type(index) is tuple else found[0]
+    found: list[Any] = []
+    waits = False
+    for item in items:
+        if type(item) not in BASIC:
+            if not _is_integer(item):
+                return index
+            block = item._here()
+            waits = waits or block is None
+            item = item if block is None else int(block)
+        found.append(item)
+    if waits:
+        has_axes = len(items) < ndim or any(type(item) is not int for item in items if type(item) in BASIC)
+        if not (computes and has_axes):
+            return index
+        found = [item if type(item) in BASIC else item.__index__() for item in found]
+    return tuple(found) if type(index) is tuple else found[0]
 
 
 def _is_integer(value: Any) -> bool:

@@ -46,9 +46,9 @@ def assign(x: Handle, index: Index, value: Any) -> None:
     base = x._base
     _check_writable(x)
     if may_have_arrays(index):
-        if _is_scattered_here(x, index, value):
-            return
         index = with_integers(index, len(x.shape), computes=False)
+        if may_have_arrays(index) and _is_scattered_here(x, index, value):
+            return
     parsed = parse_index(index, x.shape)
     if type(parsed) is Basic:
         lens = compose(base.shape, x._lens, parsed.affine)
