@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -41,32 +41,42 @@ class _ElsewhereError(Exception):
     """An _ElsewhereError says that an argument is no small array that is here, nor a plain value."""
 
 
-def _here(value: Any, seen: list[Handle | HostArray]) -> Any:
+#: An array of an argument, None where it is numpy's own, and its elements.
+_Seen: TypeAlias = tuple[Handle | None, HostArray]
+
+
+def _here(value: Any, seen: list[_Seen]) -> Any:
     """Return an argument with blocks in the places of arrays, which are added to `seen`, as numpy's are."""
     kind = type(value)
-    if kind in _PLAIN or isinstance(value, np.generic | np.dtype):
-        return value
-    if kind is np.ndarray:
-        seen.append(value)
+    if kind in _PLAIN:
         return value
     if isinstance(value, Handle):
         block = value._here()
         if block is None:
             raise _ElsewhereError
-        seen.append(value)
+        seen.append((value, block))
         return block
+    if kind is np.ndarray:
+        seen.append((None, value))
+        return value
     if kind is list or kind is tuple:
         return kind([_here(each, seen) for each in value])
+    if isinstance(value, np.generic | np.dtype):
+        return value
     raise _ElsewhereError
 
 
-def _first(seen: Sequence[Handle | HostArray]) -> Handle | None:
+def _first(seen: Sequence[_Seen]) -> Handle | None:
     """Return the first array of ours, if they all live where it does; None if not, or if options forbid."""
-    arrays = [x for x in seen if isinstance(x, Handle)]
-    if not arrays or forced_parts.get() is not None or config.get("data-dependent") == "raise":
-        return None
-    env = arrays[0]._env
-    return arrays[0] if all(x._env is env for x in arrays) else None
+    found: Handle | None = None
+    for x, _ in seen:
+        if x is None:
+            continue
+        if found is None:
+            found, env = x, x._base.type.env
+        elif x._base.type.env is not env:
+            return None
+    return None if forced_parts.get() is not None or config.get("data-dependent") == "raise" else found
 
 
 def call_by_numpy(
@@ -79,7 +89,7 @@ def call_by_numpy(
     bound
         From the arguments, the bytes that the result may take; None: about as many as the operands.
     """
-    seen: list[Handle | HostArray] = []
+    seen: list[_Seen] = []
     try:
         given = [_here(value, seen) for value in args]
         named = {name: _here(value, seen) for name, value in options.items()}
@@ -87,8 +97,8 @@ def call_by_numpy(
         return None
     if (x := _first(seen)) is None or "out" in options:
         return None
-    nbytes = sum([each.nbytes for each in seen])
-    if nbytes > MOST_NBYTES or not small.is_eager(nbytes, x._env):
+    nbytes = sum([block.nbytes for _, block in seen])
+    if nbytes > MOST_NBYTES or not small.is_eager(nbytes, x._base.type.env):
         return None
     try:
         if bound is not None and bound(*given, **named) > small.SMALL_NBYTES:
@@ -100,7 +110,7 @@ def call_by_numpy(
         return None
     if counters.active:
         small.count()
-    return _boxed(value, x, [each for each in (*given, *named.values()) if type(each) is np.ndarray])
+    return _boxed(value, x, [block for _, block in seen])
 
 
 def _boxed(value: Any, x: Handle, blocks: Sequence[HostArray]) -> Any:
@@ -108,9 +118,9 @@ def _boxed(value: Any, x: Handle, blocks: Sequence[HostArray]) -> Any:
     what is none.
     """
     if isinstance(value, np.ndarray):
-        return x._of(owned(value, blocks), SOURCE, block_type(value.dtype, value.shape, x._env))
+        return x._of(owned(value, blocks), SOURCE, block_type(value.dtype, value.shape, x._base.type.env))
     if isinstance(value, np.generic):
-        return x._of(np.asarray(value), GET, block_type(value.dtype, (), x._env))
+        return x._of(np.asarray(value), GET, block_type(value.dtype, (), x._base.type.env))
     if isinstance(value, tuple | list):
         parts = [_boxed(each, x, blocks) for each in value]
         return None if any(part is None for part in parts) else type(value)(parts)
@@ -136,13 +146,14 @@ def may_have_arrays(index: Any) -> bool:
     return kind not in BASIC and not (kind is tuple and BASIC.issuperset(map(type, index)))
 
 
-def _index_array(item: Any, seen: list[Handle | HostArray]) -> HostArray | None:
+def _index_array(item: Any, seen: list[_Seen]) -> HostArray | None:
     """Return an item of an index as an array of integers or a mask, which is added to `seen`; None where it is none, or
     not here.
     """
     if isinstance(item, Handle):
-        seen.append(item)
-        item = item._here()
+        x, item = item, item._here()
+        if item is not None:
+            seen.append((x, item))
     elif type(item) is list and item and _INTEGERS.issuperset(map(type, item)):
         item = np.array(item)
     if type(item) is not np.ndarray or not (item.dtype.kind in "iu" or (item.dtype.kind == "b" and item.ndim)):
@@ -171,7 +182,7 @@ def pick(x: Handle, index: Any, *others: Handle) -> tuple[Any, Any] | None:
     block = x._here()
     if block is None:
         return None
-    seen: list[Handle | HostArray] = [x, *others]
+    seen: list[_Seen] = [(each, block) for each in (x, *others)]
     items, arrays = [], []
     for item in index if type(index) is tuple else (index,):
         if type(item) not in BASIC:
@@ -185,7 +196,7 @@ def pick(x: Handle, index: Any, *others: Handle) -> tuple[Any, Any] | None:
     if not arrays or (len(arrays) > 1 and any(array.dtype.kind == "b" for array in arrays)) or _first(seen) is None:
         return None
     try:
-        if not small.is_eager(max(_most_picked(block, index, arrays) * block.itemsize, block.nbytes), x._env):
+        if not small.is_eager(max(_most_picked(block, index, arrays) * block.itemsize, block.nbytes), x._base.type.env):
             return None
         made = block[tuple(items)]
     except Exception:
@@ -204,7 +215,7 @@ def get_by_numpy(x: AnyHandle, index: Any) -> AnyHandle | None:
         small.count()
     made = found[1]
     is_number = isinstance(made, np.generic)  # an index with an ellipsis makes an array without axes
-    kind = block_type(made.dtype, made.shape, x._env)
+    kind = block_type(made.dtype, made.shape, x._base.type.env)
     return x._of(owned(made, ()), TAKE if is_number or made.ndim else SOURCE, kind)
 
 
@@ -221,16 +232,16 @@ def update_by_numpy(
     """
     base, lens = x._base, x._lens
     since, link = base.version, only_link(base, lens)
-    seen: list[Handle | HostArray] = [x]
     block = x._here()
     if block is None or link is None or x._readonly:
         return False
+    seen: list[_Seen] = [(x, block)]
     try:
         given = [_here(value, seen) for value in args]
         named = {name: _here(value, seen) for name, value in options.items()}
     except _ElsewhereError:
         return False
-    if _first(seen) is None or sum([each.nbytes for each in seen]) > MOST_NBYTES:
+    if _first(seen) is None or sum([each.nbytes for _, each in seen]) > MOST_NBYTES:
         return False
     if block.dtype.kind != "c" and _is_complex([*given, *named.values()]):
         return False  # numpy warns of it
