@@ -87,6 +87,10 @@ class Monoid:
         """
         raise NotImplementedError
 
+    def number(self, block: HostArray, dtype: DType) -> Any:
+        """Return the result of all elements of a contiguous numpy block, which is the whole array, as a number."""
+        return self.total(block, dtype)
+
     def fold(self, totals: HostArray) -> Any:
         """Combine the totals of slices, a 1-d array of dtype `state`."""
         raise NotImplementedError
@@ -328,6 +332,10 @@ class _ArgExtremum(Monoid):
 
     def is_ordered(self, dtype: DType) -> bool:
         return False
+
+    def number(self, block: HostArray, dtype: DType) -> Any:
+        rows = block.reshape(-1)
+        return rows.argmax() if self.is_max else rows.argmin()
 
     def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         xp = namespace(block)

@@ -97,12 +97,12 @@ def _reduction(node: Expr) -> Call:
     reduced, n = interpret.reduced, prod([operand.shape[a] for a in axes])
     monoid = MONOIDS[which]
     is_number = not shape and accumulator == dtype == monoid.state(dtype)
-    if is_number and monoid.n_arrays == 1 and n and operand.nbytes <= interpret.IN_SLICES:
-        total = monoid.total
+    if is_number and which != "moments" and n and operand.nbytes <= interpret.IN_SLICES:
+        number = monoid.number
         if name != "mean":
-            return lambda block: total(np.ascontiguousarray(block), dtype)
+            return lambda block: number(np.ascontiguousarray(block), dtype)
         if dtype.kind == "f":
-            return lambda block: total(np.ascontiguousarray(block), dtype) / n
+            return lambda block: number(np.ascontiguousarray(block), dtype) / n
 
     def reduce(block: Any) -> Any:
         made = reduced(which, block, axes, accumulator)
