@@ -99,7 +99,7 @@ def _seen(x: Handle) -> tuple[HostArray, BlockType] | None:
     base = x._base
     block, kind = base.block, base._type
     if block is None or kind is None:
-        if (block := base.found()) is None:
+        if (block := base.ready()) is None:
             return None
         kind = base.type
     if lens := x._lens:
@@ -143,7 +143,7 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
         first, base = x, x._base
         left, kind = base.block, base._type
         if left is None or kind is None:
-            if (left := base.found()) is None:
+            if (left := base.ready()) is None:
                 return None
             kind = base.type
         env = kind.env
@@ -161,7 +161,7 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
         base = y._base
         right, other = base.block, base._type
         if right is None or other is None:
-            if (right := base.found()) is None:
+            if (right := base.ready()) is None:
                 return None
             other = base.type
         if env is None:
@@ -356,7 +356,7 @@ def call_at_call(
         if not isinstance(a, Handle) and (a := _guest(a, *arrays)) is None:
             return None
         x, base = a, a._base
-        if (block := base.block) is None and (block := base.found()) is None:
+        if (block := base.block) is None and (block := base.ready()) is None:
             return None
         made, lens = base._type or base.type, a._lens
         if env is None:

@@ -51,7 +51,7 @@ def _here(value: Any, seen: list[_Seen]) -> Any:
     if kind in _PLAIN:
         return value
     if isinstance(value, Handle):
-        block = value._here()
+        block = value._ready()
         if block is None:
             raise _ElsewhereError
         seen.append((value, block))
@@ -151,7 +151,7 @@ def _index_array(item: Any, seen: list[_Seen]) -> HostArray | None:
     not here.
     """
     if isinstance(item, Handle):
-        x, item = item, item._here()
+        x, item = item, item._ready()
         if item is not None:
             seen.append((x, item))
     elif type(item) is list and item and _INTEGERS.issuperset(map(type, item)):
@@ -179,7 +179,7 @@ def pick(x: Handle, index: Any, *others: Handle) -> tuple[Any, Any] | None:
     """Return an index with arrays as numpy takes it, and what it picks; None where that is not computed at the call, or
     does not live where `others` do.
     """
-    block = x._here()
+    block = x._ready()
     if block is None:
         return None
     seen: list[_Seen] = [(each, block) for each in (x, *others)]
@@ -232,7 +232,7 @@ def update_by_numpy(
     """
     base, lens = x._base, x._lens
     since, link = base.version, only_link(base, lens)
-    block = x._here()
+    block = x._ready()
     if block is None or link is None or x._readonly:
         return False
     seen: list[_Seen] = [(x, block)]

@@ -115,11 +115,21 @@ class Handle:
         lens = self._lens
         return get(lens, block) if lens else block
 
+    def _ready(self) -> HostArray | None:
+        """Return what `_here` does for an operation at the call: also of what is small and made from nothing."""
+        window.be_known()
+        base = self._base
+        block = base.block
+        if block is None and (block := base.ready()) is None:
+            return None
+        lens = self._lens
+        return get(lens, block) if lens else block
+
     def _element_here(self, at: int | tuple[int, ...]) -> Self | None:
         """Return the element at a position, a number of numpy's; None where there is none, or it is not computed at the
         call.
         """
-        block = self._here()
+        block = self._ready()
         if block is None or block.ndim != (1 if type(at) is int else len(at)) or forced_parts.get() is not None:  # type: ignore[arg-type]
             return None
         try:
@@ -133,7 +143,7 @@ class Handle:
 
     def _copied_here(self, part: Affine) -> Self | None:
         """Return a part of the elements in a handle of its own; None where it is not computed at the call."""
-        block = self._here()
+        block = self._ready()
         if block is None or forced_parts.get() is not None:
             return None
         part_here, env = part.read(block), self._base.type.env

@@ -46,7 +46,7 @@ def with_integers(index: Index, ndim: int, *, computes: bool) -> Index:
         if type(item) not in BASIC:
             if not _is_integer(item):
                 return index
-            block = item._here()
+            block = item._ready()
             waits = waits or block is None
             item = item if block is None else int(block)
         found.append(item)

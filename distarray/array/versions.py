@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from distarray.array.environment import forced_parts
 from distarray.deferral import errors_wait
 from distarray.errors import DeletedArrayError, MemoryBudgetError
 from distarray.expr.expr import PUT, Environment, Expr, Scalar, Slot, postorder
@@ -192,6 +193,26 @@ class Base:
                 break
         return block
 
+    def ready(self) -> HostArray | None:
+        """Return what `found` does, for an operation at the call; what is small and made from nothing is made for it,
+        and stays: to make it again each time takes longer than such operations do.
+        """
+        block, node = self.found(), self._node
+        if block is not None or node is None or not small.is_made_at_once(node) or forced_parts.get() is not None:
+            return block
+        made, warn = small.interpreter().computed([node], {})
+        if warn.args[0]:
+            return None  # the operation tells it
+        with lock:
+            if self._node is not node or self.history:
+                return None
+            _ = self.type  # which the node knows
+            self._op, self.slot = node.op, None
+            # In this order: who reads them without the lock finds one of the two.
+            self.block = made
+            self._node = None
+        return made  # type: ignore[no-any-return]  # a module that is loaded late
+
     def write(
         self,
         lens: Affine | None,
@@ -210,6 +231,7 @@ class Base:
             Whether nobody else reads the elements of the version, given by its node if it has one, so that they may be
             written in place: `lifetime.is_alone`.
         """
+        self.ready()
         with lock:
             node = self._node
             if self.version != since or (node is not None and node.pin is not None):  # it lies as the user said

@@ -82,7 +82,7 @@ def _is_written_here(base: Base, lens: Lens, shape: Shape, value: Any) -> bool:
             return False
         value = _scalar(value, base.dtype)
     else:
-        block = value._here() if isinstance(value, Handle) and value._base.env is base.env else None
+        block = value._ready() if isinstance(value, Handle) and value._base.env is base.env else None
         if block is None or block.dtype != base.dtype:
             return False
         _check_broadcast(block.shape, shape)
@@ -99,7 +99,7 @@ def _is_scattered_here(x: Handle, index: Index, value: Any) -> bool:
         return False
     items, old = found
     if others or type(value) is np.ndarray:
-        block = value._here() if others else value
+        block = value._ready() if others else value
         if block is None or not np.can_cast(block.dtype, old.dtype, "safe"):
             return False
         if block.shape != old.shape:
@@ -123,7 +123,7 @@ def _is_scattered_here(x: Handle, index: Index, value: Any) -> bool:
 
 def _apart(value: Any, x: Handle) -> Any:
     """Return what is read while `x` is written: a copy of an array that may be of the same memory."""
-    if type(value) is not np.ndarray or ((memory := x._here()) is not None and not np.may_share_memory(value, memory)):
+    if type(value) is not np.ndarray or ((memory := x._ready()) is not None and not np.may_share_memory(value, memory)):
         return value
     return value.copy()
 

@@ -33,7 +33,8 @@ from distarray.types import HostArray
 SMALL_NBYTES = 4 << 20
 #: Bytes that are read and made in the time that a plan and its tasks take: so much is gained by all other threads.
 BRIEF_NBYTES = 9 << 20
-#: Bytes up to which operations on data of a cluster's client are computed here also where workers may need the results.
+#: Bytes up to which operations on data of a cluster's client are computed here also where workers may need the
+#: results, and up to which what is made from nothing is kept.
 SENT_NBYTES = 128 << 10
 #: Products of numbers up to which larger operands of a contraction are read at the call: BLAS has its own threads.
 MOST_PRODUCTS = 1 << 24
@@ -311,6 +312,15 @@ def may_be_at_once(node: Expr) -> bool:
         return False
     # What the user's functions do is done when somebody wants it.
     return not op.may_raise or (not late_params(node) and not errors_wait())
+
+
+def is_made_at_once(node: Expr) -> bool:
+    """Return whether a node is made from nothing, and so small that it is better kept than made for each operation."""
+    op = node.op
+    if not (op.repeatable and op.family.is_created) or node.memo is not None or node.pin is not None:
+        return False
+    nbytes, env = node.nbytes, node.env
+    return env.device == "cpu" and nbytes <= SENT_NBYTES and is_eager(nbytes, env)
 
 
 def block_of(node: Expr) -> HostArray | None:
