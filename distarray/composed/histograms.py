@@ -454,7 +454,9 @@ def _columns(sample: Any) -> Sequence[DistArray]:
     parts = [sample] if isinstance(sample, DistArray | np.ndarray) else sequence(sample, "sample", "vectors")
     if not any(np.ndim(part) for part in parts):
         parts = [np.asarray(parts)]
-    return [as_it_is(part) for part in parts]
+    columns = [as_it_is(part) for part in parts]
+    together = np.result_type(*columns) if columns else None  # as numpy, which makes one array of them
+    return [column.astype(together, copy=False) for column in columns]
 
 
 def _edges_along(axis: int, x: DistArray, bins: Any, range: Any) -> DistArray:

@@ -152,7 +152,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
     if not any(isinstance(part, DistArray) for part in parts):
         return np.ravel_multi_index(tuple(parts), dims, mode, order)  # type: ignore[call-overload]
     extents = parse_shape(dims, "dims")
-    if 0 in extents:
+    if 0 in extents and all(np.size(part) for part in parts):
         raise ValueError(f"cannot unravel if shape has zero entries (is empty): dims={shown(dims)}")
     if len(parts) != len(extents):
         raise ValueError(

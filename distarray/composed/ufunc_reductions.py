@@ -214,7 +214,7 @@ def accumulate(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, out: A
     x = as_distarray(x)
     at = _axis("accumulate", x, axis)
     if out is not None:
-        dtype = loop_dtype(ufunc, "accumulate", x, dtype, out)
+        dtype = _scan_dtype(ufunc, x, dtype, out)
     result = ufunc_methods.accumulate(ufunc.__name__, x, at, dtype)
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
 
@@ -231,9 +231,15 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = 
         dtype = as_dtype(dtype)  # before the indices are computed
     places = _host_indices(indices)
     if out is not None:
-        dtype = loop_dtype(ufunc, "accumulate", x, dtype, out)
+        dtype = _scan_dtype(ufunc, x, dtype, out)
     result = ufunc_methods.reduceat(ufunc.__name__, x, places, at, dtype)
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
+
+
+def _scan_dtype(ufunc: np.ufunc, x: DistArray, dtype: Any, out: Any) -> DType | None:
+    """Return `loop_dtype` as a ``dtype=``: none that has a unit, numpy takes that from the operand."""
+    loop = loop_dtype(ufunc, "accumulate", x, dtype, out)
+    return None if loop.kind in "mM" else loop
 
 
 def _axis(method: str, x: DistArray, axis: Any) -> int:

@@ -141,6 +141,8 @@ def _weak(value: Any) -> Any:
 
 
 def _cast(value: Any, dtype: DType) -> Any:
+    if type(value) is int and dtype.kind in "iu":
+        return value  # it is of that dtype by itself, or out of its bounds, which the function knows about
     return value.astype(dtype, copy=False) if isinstance(value, DistArray) else np.asarray(value).astype(dtype)
 
 

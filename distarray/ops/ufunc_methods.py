@@ -79,6 +79,9 @@ def in_dtype(node: Expr, dtype: DType) -> Expr:
 
 def reduce(name: str, x: Array, axes: tuple[int, ...], dtype: DType, *, keepdims: bool = False) -> Array:
     """Reduce by an associative function without a reduction of its own over `axes`, in the dtype of the result."""
+    if name in ("fmax", "fmin"):  # the order is that of what is cast: 300 is less than 100 as a byte
+        node, box = one_array(name, x)
+        x = box(astype(node, dtype))
     return bind_reduce(_REDUCE[name], x, axes, dtype, keepdims=keepdims)
 
 
