@@ -1,4 +1,4 @@
-"""Everyday programs: loops on small arrays, short scripts, and single operations on large ones.
+"""Everyday programs: loops, short scripts, scripts on small arrays, and single operations on large ones.
 
 They are written against functions of a namespace, so that every library runs the same text, and are what
 ``python asv_bench/compare.py`` compares. A library takes part as far as it has the functions.
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .sizes import SIZE, of_size
+from .small_scripts import SMALL_SCRIPTS
 from .systems import IN_PROCESS, System
 
 __all__ = ["PROGRAMS", "Everyday", "Everydays", "operands_of", "ran"]
@@ -30,7 +31,7 @@ class Everyday:
     Attributes
     ----------
     group
-        ``loops``, ``scripts`` or ``operations``: geometric means are taken over each.
+        ``loops``, ``scripts``, ``small`` or ``operations``: geometric means are taken over each.
     run
         ``run(xp, *operands)``: an array or a tuple of arrays and numbers.
     operands
@@ -282,6 +283,10 @@ PROGRAMS: dict[str, Everyday] = {
     "conjugate gradients": Everyday("loops", _conjugate_gradients, _system, _LOOPS, waits=True),
     "shallow water": Everyday("loops", _shallow_water, _squares(3), _LOOPS, writes=True),
     **_SCRIPTS,
+    **{
+        name: Everyday("small", run, operands, {"XS": (6,), "S": (25,)}, writes=True, waits=True)
+        for name, (run, operands) in SMALL_SCRIPTS.items()
+    },
     **{name: _operation(run, _normals(1)) for name, run in _ONE.items()},
     **{name: _operation(run, _normals(2)) for name, run in _TWO.items()},
     "bincount": _operation(
