@@ -30,7 +30,7 @@ from distarray.array.pickling import reduce_handle
 from distarray.errors import warn_user
 from distarray.expr.bind import bind_get
 from distarray.expr.expr import GET, Environment, Expr
-from distarray.expr.indexing import Advanced, Basic, Index, parse_index
+from distarray.expr.indexing import Advanced, Basic, Index, known_index, parse_index
 from distarray.expr.lens import Component, Reshape
 from distarray.ops import paths
 from distarray.ops.creation import zeros_like
@@ -108,15 +108,17 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     # --------------------------------------------------------------------------------------------- indexing
 
     def __getitem__(self, index: Index) -> Self:
-        if are_integers(index) and (element := self._element_here(index)) is not None:
+        if type(index) is not slice and are_integers(index) and (element := self._element_here(index)) is not None:
             return element
-        if may_have_arrays(index):
-            found = with_integers(index, self.ndim, computes=True)
-            if found is not index:
-                return self[found]
-            if (copied := get_by_numpy(self, index)) is not None:
-                return copied
-        parsed = parse_index(index, self.shape)
+        parsed = known_index(index, self.shape)
+        if parsed is None:
+            if may_have_arrays(index):
+                found = with_integers(index, self.ndim, computes=True)
+                if found is not index:
+                    return self[found]
+                if (copied := get_by_numpy(self, index)) is not None:
+                    return copied
+            parsed = parse_index(index, self.shape)
         if type(parsed) is Basic:
             if parsed.is_view:
                 return self._view(parsed.affine)

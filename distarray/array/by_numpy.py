@@ -137,7 +137,9 @@ _INTEGERS = frozenset({int})
 def are_integers(index: Any) -> bool:
     """Return whether an index is made of Python's integers alone, one at least."""
     kind = type(index)
-    return kind is int or (kind is tuple and index and _INTEGERS.issuperset(map(type, index)))
+    if kind is tuple:
+        return len(index) > 0 and type(index[0]) is int and _INTEGERS.issuperset(map(type, index))
+    return kind is int
 
 
 def may_have_arrays(index: Any) -> bool:

@@ -231,7 +231,8 @@ class Base:
             Whether nobody else reads the elements of the version, given by its node if it has one, so that they may be
             written in place: `lifetime.is_alone`.
         """
-        self.ready()
+        if self.block is None:
+            self.ready()
         with lock:
             node = self._node
             if self.version != since or (node is not None and node.pin is not None):  # it lies as the user said

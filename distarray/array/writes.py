@@ -23,7 +23,7 @@ from distarray.array.versions import Base
 from distarray.array.window import enter
 from distarray.expr.bind import bind_reshape, lazily_read, literal, nested
 from distarray.expr.expr import SCALARS, Environment, Expr, Scalar
-from distarray.expr.indexing import Advanced, Basic, Index, parse_index
+from distarray.expr.indexing import Advanced, Basic, Index, known_index, parse_index
 from distarray.expr.lens import Lens, compose
 from distarray.ops import elementwise
 from distarray.ops.indexing import Mode
@@ -45,11 +45,13 @@ def assign(x: Handle, index: Index, value: Any) -> None:
     """
     base = x._base
     _check_writable(x)
-    if may_have_arrays(index):
-        index = with_integers(index, len(x.shape), computes=False)
-        if may_have_arrays(index) and _is_scattered_here(x, index, value):
-            return
-    parsed = parse_index(index, x.shape)
+    parsed = known_index(index, x.shape)
+    if parsed is None:
+        if may_have_arrays(index):
+            index = with_integers(index, len(x.shape), computes=False)
+            if may_have_arrays(index) and _is_scattered_here(x, index, value):
+                return
+        parsed = parse_index(index, x.shape)
     if type(parsed) is Basic:
         lens = compose(base.shape, x._lens, parsed.affine)
         if getattr(value, "_base", None) is base and value._lens == lens:

@@ -202,6 +202,12 @@ def parse_index(index: Index, shape: tuple[int, ...]) -> Basic | Advanced:
     >>> parse_index((0, slice(None), [3, -1]), (2, 3, 4)).shape   # separated by a slice: index axes first
     (2, 3)
     """
+    known = known_index(index, shape)
+    return _parsed(index if type(index) is tuple else (index,), shape) if known is None else known
+
+
+def known_index(index: Index, shape: tuple[int, ...]) -> Basic | Advanced | None:
+    """Return what `parse_index` does of slices and integers alone, which is looked up; None for any other index."""
     items = index if type(index) is tuple else (index,)
     key: list[Any] = [shape]
     for item, size in zip(items, shape):
@@ -210,9 +216,9 @@ def parse_index(index: Index, shape: tuple[int, ...]) -> Basic | Advanced:
         elif type(item) is int:
             key.append(item)
         else:
-            return _parsed(items, shape)
+            return None
     if len(items) > len(shape):
-        return _parsed(items, shape)
+        return None
     known = _known.get(found := tuple(key))
     if known is None:
         known = _parsed(items, shape)
