@@ -132,7 +132,7 @@ def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) 
 def binary_at_call(op: Op, x: Any, y: Any) -> Any:
     """Return what `map_at_call` does of two operands: in half of the time where these have met before."""
     be_known()
-    env: Any = None
+    env: Any = None  # below twice what `_seen` does: a call for each operand is a tenth of the time
     first: Any = y
     kind: Any = type(x)
     if kind in SCALARS:

@@ -79,6 +79,24 @@ def _first(seen: Sequence[_Seen]) -> Handle | None:
     return None if forced_parts.get() is not None or config.get("data-dependent") == "raise" else found
 
 
+def _gathered(
+    args: Sequence[Any], options: Mapping[str, Any], seen: list[_Seen]
+) -> tuple[list[Any], dict[str, Any], Handle] | None:
+    """Return the arguments of numpy's function with blocks in the places of arrays, which are added to `seen`, and the
+    first array of ours; None where they are not small and here.
+    """
+    try:
+        given = [_here(value, seen) for value in args]
+        named = {name: _here(value, seen) for name, value in options.items()}
+    except _ElsewhereError:
+        return None
+    nbytes = sum([block.nbytes for _, block in seen])
+    x = _first(seen)
+    if x is None or nbytes > MOST_NBYTES or not small.is_eager(nbytes, x._base.type.env):
+        return None
+    return given, named, x
+
+
 def call_by_numpy(
     function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], bound: Callable[..., int] | None
 ) -> Any:
@@ -90,16 +108,9 @@ def call_by_numpy(
         From the arguments, the bytes that the result may take; None: about as many as the operands.
     """
     seen: list[_Seen] = []
-    try:
-        given = [_here(value, seen) for value in args]
-        named = {name: _here(value, seen) for name, value in options.items()}
-    except _ElsewhereError:
+    if "out" in options or (found := _gathered(args, options, seen)) is None:
         return None
-    if (x := _first(seen)) is None or "out" in options:
-        return None
-    nbytes = sum([block.nbytes for _, block in seen])
-    if nbytes > MOST_NBYTES or not small.is_eager(nbytes, x._base.type.env):
-        return None
+    given, named, x = found
     try:
         if bound is not None and bound(*given, **named) > small.SMALL_NBYTES:
             return None
@@ -237,14 +248,9 @@ def update_by_numpy(
     block = x._ready()
     if block is None or link is None or x._readonly:
         return False
-    seen: list[_Seen] = [(x, block)]
-    try:
-        given = [_here(value, seen) for value in args]
-        named = {name: _here(value, seen) for name, value in options.items()}
-    except _ElsewhereError:
+    if (found := _gathered(args, options, [(x, block)])) is None:
         return False
-    if _first(seen) is None or sum([each.nbytes for _, each in seen]) > MOST_NBYTES:
-        return False
+    given, named, _ = found
     if block.dtype.kind != "c" and _is_complex([*given, *named.values()]):
         return False  # numpy warns of it
     made = np.array(block, order="C")
