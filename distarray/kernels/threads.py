@@ -18,6 +18,7 @@ from typing import Protocol, TypeAlias
 
 from distarray import hooks
 from distarray.kernels.inside import inside_task
+from distarray.kernels.waits import Condition
 from distarray.sharding.cuts import boundaries
 
 #: Elements, each computed by some instructions, from which on help is asked for: it comes some ten microseconds later.
@@ -106,7 +107,8 @@ class _SharedWork:
         self._left = [*reversed([*enumerate(parts)])]
         #: One for each thread that runs a part: an interrupt may come between any two lines, and none is counted twice.
         self._running: set[object] = set()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = Condition(self._lock)
         #: Of the first part that raised something.
         self._error: tuple[int, BaseException] | None = None
 
@@ -123,17 +125,17 @@ class _SharedWork:
                 part()
                 del part
         except BaseException as error:
-            with self._changed:
+            with self._lock:
                 if self._error is None or number < self._error[0]:
                     self._error = number, error
                 self._left.clear()
         finally:
-            with self._changed:
+            with self._lock:
                 self._running.discard(mine)
                 self._changed.notify_all()
 
     def _next(self, mine: object) -> tuple[int, Work] | None:
-        with self._changed:
+        with self._lock:
             if not self._left:
                 return None
             self._running.add(mine)
@@ -147,7 +149,7 @@ class _SharedWork:
         BaseException
             What the first of them raised that raised something.
         """
-        with self._changed:
+        with self._lock:
             while self._running:
                 self._changed.wait()
         if self._error is not None:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from dask._task_spec import Alias, Task, TaskRef
 
 from distarray.kernels.threads import Work, helped_by
+from distarray.kernels.waits import Condition
 from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.messages import Key
 from distarray.lower.process_program import ProcessProgram
@@ -196,14 +197,15 @@ class _Run:
         self._n_running = 0
         self._n_waiting = 0
         self._n_helpers = 0
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.RLock()
+        self._changed = Condition(self._lock)
         self.is_over = False
         self.error: BaseException | None = None
 
     def work(self) -> None:
         """Run steps until all are over; threads of the pool come to help while steps are ready."""
         self._help_out()
-        with self._changed:
+        with self._lock:
             while self._n_running:
                 self._changed.wait(INTERRUPT_SECONDS)
 
@@ -223,7 +225,7 @@ class _Run:
 
     def start(self, work: Work) -> bool:
         context = copy_context()
-        with self._changed:
+        with self._lock:
             is_free = self._n_running + len(self._parts) < self.n_threads
             is_seen = len(self._parts) < self._n_waiting
             if self.is_over or not is_free or not (is_seen or self._n_helpers < self.n_threads - 1):
@@ -238,7 +240,7 @@ class _Run:
 
     def _run_part(self, parts: list[Any]) -> None:
         parts.pop()()
-        with self._changed:
+        with self._lock:
             self._n_running -= 1
             if not self._n_running:
                 self._changed.notify_all()
@@ -247,7 +249,7 @@ class _Run:
         """Return the number of a step that is to run now, and its arguments; or -1 and a part of a kernel; None if
         there will be none.
         """
-        with self._changed:
+        with self._lock:
             while not self._ready and not self._parts and self._n_left and not self.is_over:
                 self._n_waiting += 1
                 # An interrupt that comes just before a thread begins to wait does not wake it.
@@ -293,7 +295,7 @@ class _Run:
 
     def _done(self, n: int, value: Any, error: BaseException | None) -> None:
         """Note what a step has returned, or raised."""
-        with self._changed:
+        with self._lock:
             self._n_running -= 1
             self._n_left -= 1
             if error is not None:

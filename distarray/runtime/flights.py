@@ -15,6 +15,7 @@ from typing import Any
 
 from distarray.expr.expr import Environment, Expr
 from distarray.kernels.inside import is_inside_task
+from distarray.kernels.waits import Condition
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.members import LOCK, locked
 from distarray.runtime.retention import safe_nbytes
@@ -22,7 +23,7 @@ from distarray.runtime.retention import safe_nbytes
 #: How often a thread that waits for a run looks whether it is over: an interrupt may have ended it unheard.
 _SECONDS = 0.2
 
-_landed = threading.Condition(LOCK)
+_landed = Condition(LOCK)
 #: Those of all threads; an interrupt may come before a run begins, and then nothing is left of it.
 _flights: weakref.WeakSet[Flight] = weakref.WeakSet()
 

@@ -18,13 +18,13 @@ import uuid
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from concurrent.futures import TimeoutError as WaitedLongEnough
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from distarray import config
 from distarray.errors import ClusterGoneError, WorkerPausedError
 from distarray.kernels import reporting
+from distarray.kernels.waits import Condition
 from distarray.runtime.connections import check_synchronous, gone, is_open
 from distarray.runtime.wire import TOPIC
 from distarray.sharding.team import Team
@@ -57,6 +57,46 @@ class _Miss(NamedTuple):
     address: str
 
 
+class _LoopCall:
+    """A _LoopCall is a coroutine that runs in the event loop of another thread.
+
+    The future of `asyncio.run_coroutine_threadsafe` has a condition: a signal that comes while its lock is taken or
+    given back stops the loop for ever, or raises RuntimeError (see `waits`). Here only the thread that calls waits.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        self._loop = loop
+        self._task: asyncio.Future[Any] | None = None
+        self._running = threading.Lock()
+        self._running.acquire()
+        loop.call_soon_threadsafe(self._start, function, args)
+
+    def _start(self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+        self._task = asyncio.ensure_future(function(*args))
+        self._task.add_done_callback(self._end)
+
+    def _end(self, _: asyncio.Future[Any]) -> None:
+        self._running.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end, at most some seconds; return whether it came."""
+        return self._running.acquire(timeout=seconds)
+
+    def result(self) -> Any:
+        """Return what the coroutine returned, or raise what it raised, after the end."""
+        assert self._task is not None
+        return self._task.result()
+
+    def cancel(self) -> None:
+        """Cancel the coroutine, unless the loop is over."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:  # of calls that wait for the loop, the first is the start
+            self._task.cancel()
+
+
 class PlacementListener(Protocol):
     """A PlacementListener is told of every worker that is lost or joins."""
 
@@ -87,7 +127,8 @@ class Placement:
         self._listeners: weakref.WeakSet[PlacementListener] = weakref.WeakSet()
         self._team: Team | None = None
         self._is_stale = True
-        self._changed = threading.Condition()
+        self._moving = threading.RLock()
+        self._changed = Condition(self._moving)
         self._version = -1
         self._names: dict[str, Any] = {}
         self._serves: dict[str, str] = {}
@@ -128,20 +169,17 @@ class Placement:
         loop = client.loop.asyncio_loop
         if asyncio._get_running_loop() is loop:
             raise RuntimeError("the event loop of a client cannot wait for what is to run in it")
-        waiting = asyncio.run_coroutine_threadsafe(self._outcome(function, args), loop)
+        call = _LoopCall(loop, self._outcome, function, args)
         try:
-            while True:
-                try:
-                    outcome = waiting.result(_LOOK_SECONDS)
-                    break
-                except WaitedLongEnough:
-                    if not loop.is_running():
-                        raise gone(client) from None
+            while not call.wait(_LOOK_SECONDS):
+                if not loop.is_running():
+                    raise gone(client)
+            outcome: tuple[BaseException | None, T] = call.result()
         except BaseException:
-            waiting.cancel()  # interrupted
+            call.cancel()  # interrupted
             raise
         finally:
-            del waiting
+            del call
         try:
             if outcome[0] is not None:
                 raise outcome[0]
@@ -293,7 +331,7 @@ class Placement:
         if len(self._workers) < wanted:
             self._wait_for(wanted if _may_grow(self.client, wanted) else 1)
         now = time.monotonic()
-        with self._changed:
+        with self._moving:
             homes = {*self._homes.values(), *(home for home, miss in self._missed.items() if now < miss.until)}
             return tuple(sorted(homes, key=lambda home: _rank_order(home, self._names.get(home))))
 
@@ -309,7 +347,7 @@ class Placement:
                     # A lost home is remembered by name, to be taken back, whether or not anything ran on the team.
                     self.hold(members, self._team)
                 now = time.monotonic()
-                with self._changed:
+                with self._moving:
                     self._missed = {home: miss for home, miss in self._missed.items() if now < miss.until}
         assert self._team is not None
         return self._team
@@ -354,7 +392,7 @@ class Placement:
         try:
             while len(self._workers) < n:
                 self._ask_for(n, asked)
-                with self._changed:
+                with self._moving:
                     self._changed.wait_for(lambda: len(self._workers) >= n, _ASK_SECONDS)
         finally:
             for future in asked:
@@ -457,7 +495,7 @@ class Placement:
         for back in workers:
             self._serves.pop(back, None)
         live = sorted((*self._workers, *workers), key=lambda address: _rank_order(address, self._names.get(address)))
-        with self._changed:
+        with self._moving:
             self._workers = {address: self._names.get(address) for address in live}
             self._homes = {address: address for address in live}
             self._homes |= {

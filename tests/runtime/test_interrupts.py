@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from distarray.kernels.waits import Condition
+from distarray.runtime.clients import placement_of
 from distarray.runtime.interrupts import interrupts_deferred
 
 SIGNALS = [signal.SIGINT, signal.SIGALRM, signal.SIGTERM, signal.SIGUSR1]
@@ -72,3 +75,50 @@ def test_other_threads_set_no_handlers() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+def _interrupted(step: Callable[[], Any], n: int) -> int:
+    """Repeat a step while `n` alarms come, at moments that differ; return how many of them ended it."""
+    came = 0
+    for k in range(n):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 2.5e-6 * (k % 40 + 1))
+            end = time.monotonic() + 1
+            while time.monotonic() < end:
+                step()
+        except _Came:
+            came += 1
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    return came
+
+
+#: What a handler raises in a finalizer is lost.
+_lost = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@_lost
+def test_a_wait_ends_with_what_the_handler_raised_and_its_lock_is_free(handled: list[int]) -> None:
+    lock = threading.RLock()
+    changed = Condition(lock)
+
+    def step() -> None:
+        with lock:
+            changed.wait(1e-6)
+
+    assert _interrupted(step, 3000) > 2900
+    assert not lock._is_owned()  # type: ignore[attr-defined]
+
+
+@_lost
+@pytest.mark.cluster
+def test_a_wait_for_a_cluster_ends_with_what_the_handler_raised_and_the_loop_goes_on(
+    cluster4: Any, handled: list[int]
+) -> None:
+    placement = placement_of(cluster4)
+
+    async def answer() -> int:
+        return 3
+
+    assert _interrupted(lambda: placement.sync(answer), 1500) > 1400
+    assert placement.sync(answer) == 3
