@@ -165,7 +165,8 @@ class ScheduledRuns:
             self._homes.tell(worker, message)
 
     def _tell_of_end(self, run: _ScheduledRun, error: Any = None) -> None:
-        for worker in run.workers.union(run.places.values()):
+        at_work = [task.processing_on.address for task in run.programs.values() if task.processing_on is not None]
+        for worker in run.workers.union(run.places.values(), at_work):
             self._homes.tell(worker, {"op": END, "run": run.name, "attempt": run.attempt, "error": error})
 
     # -- what happens to it --------------------------------------------------------------------------------------

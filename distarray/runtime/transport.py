@@ -68,6 +68,10 @@ GRANT = "distarray_grant"
 
 #: Names of runs that are over, so that late messages of theirs are known.
 _N_ENDED = 1000
+#: States of a task, on a worker, that the scheduler wants and that has begun.
+_WANTED = frozenset({"executing", "long-running"})
+#: Between looks at whether the scheduler still wants the task of a program whose run is over.
+_LOOK_SECONDS = 0.1
 #: Threads that wait for messages; those that run steps are as many as the worker has.
 _MOST_THREADS = 10_000
 
@@ -222,7 +226,7 @@ class Transport:
         self._worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"secede-{time()}"))
         loop = asyncio.get_running_loop()
         while True:
-            run = self._run_of(name)
+            run = await self._run_of(name, key)
             while is_queued and not run.is_due() and self._runs.get(name) is run:
                 self._changed.clear()
                 await self._changed.wait()
@@ -269,13 +273,25 @@ class Transport:
             for name, run in list(self._runs.items())
         }
 
-    def _run_of(self, name: str) -> _LocalRun:
-        run = self._runs.get(name)
-        if run is None:
-            if name in self._ended and self._ended[name][1] is not None:
+    async def _run_of(self, name: str, key: Key) -> _LocalRun:
+        """Return what is known of a run, for a program that is to begin.
+
+        It may begin when the run is over: then the scheduler takes its task back, or has the run begin anew; what it
+        says of either is on its way.
+
+        Raises
+        ------
+        BaseException
+            That with which the run ended.
+        """
+        while name not in self._runs and name in self._ended:
+            task = self._worker.state.tasks.get(key)
+            if self._ended[name][1] is not None or task is None or task.state not in _WANTED:
                 raise self._end_of(name)
-            run = self._runs[name] = _LocalRun()
-        return run
+            self._changed.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
+        return self._runs.setdefault(name, _LocalRun())
 
     def _end_of(self, name: str) -> BaseException:
         """Return the error with which the programs of a run that is over end."""
