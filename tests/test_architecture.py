@@ -64,6 +64,10 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.source, self.name)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
 
 def layer_of(name: str) -> str:
     """Layer of a dotted module name below ``distarray``."""
@@ -107,7 +111,7 @@ def imports(module: Module) -> Iterator[tuple[int, str]]:
 
     ``from a import b`` gives ``a.b``: whether b is a module does not matter, its layer is told by the prefix.
     """
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -153,7 +157,7 @@ FRAGMENT = re.compile(r"(A|An|As|By|For each|How|In all|Likewise|Of|Same|Than|Th
 
 def docstring_fragments(module: Module) -> list[str]:
     """Functions whose docstrings have no verb that says what they do, such as "Of a box."."""
-    functions = [n for n in ast.walk(module.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [n for n in module.nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     return [
         f"{module.name}:{n.lineno} {n.name} does not say what it does"
         for n in functions
@@ -171,14 +175,14 @@ def reassignments(module: Module) -> list[str]:
     What a lower layer asks of a higher one is a name of `distarray.hooks`, which is there for it.
     """
     imported: dict[str, str] = {}
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             imported |= {alias.asname or alias.name: alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported |= {alias.asname or alias.name: f"{origin(module, node)}.{alias.name}" for alias in node.names}
     others = {other.name for other in read_package()} - {"distarray.hooks"}
     found: list[str] = []
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         for target in [t for whole in targets for t in (whole.elts if isinstance(whole, ast.Tuple) else [whole])]:
             if isinstance(target, ast.Attribute):
@@ -198,7 +202,7 @@ def node_changes(module: Module) -> list[str]:
     if module.name in NODE_FIELDS_SET_BY:
         return []
     found: list[str] = []
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         for target in targets:
             if isinstance(target, ast.Attribute) and target.attr in NODE_FIELDS and ast.unparse(target.value) != "self":
@@ -248,7 +252,7 @@ def docstring_name_violations(module: Module) -> list[str]:
     The parameters of a class whose constructor is a base's are not judged.
     """
     found: list[str] = []
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         sections = _sections(ast.get_docstring(node) or "")
@@ -267,7 +271,7 @@ def size_violations(module: Module) -> list[str]:
     """What is too long to be read at once: files, and functions without their docstrings."""
     n_lines = module.source.count("\n")
     found = [f"{module.name} has {n_lines} lines, over {MOST_LINES}"] if n_lines > MOST_LINES else []
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0]
             is_explained = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)

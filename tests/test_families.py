@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,17 @@ KERNELS = [
 KERNELS = [*(k for k in KERNELS if k not in ("source", "crossing")), "take_put"]
 
 
-def names_in(module: Any) -> Iterator[str]:
+@cache
+def names_in(module: Any) -> frozenset[str]:
     """Return the texts of a module; not those of lists of its names, nor where operations are declared."""
     skipped: set[ast.AST] = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Assign) and any(getattr(t, "id", "") in ("__all__", "__slots__") for t in node.targets):
             skipped.update(ast.walk(node))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "declare":
             skipped.update(ast.walk(node))
-    for node in ast.walk(module.tree):
-        if node not in skipped and isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+    texts = [node for node in module.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return frozenset(node.value for node in texts if node not in skipped)
 
 
 def files_of(kind: str) -> set[str]:

@@ -87,7 +87,7 @@ def test_a_convergence_loop_plans_once_and_computes_nothing_twice(team: dx.Team)
         assert c.by_class["tile"] == 4 and c.kernels["sqrt", (0, 0)] == 1
 
 
-@pytest.mark.parametrize("n_statements", [5, 7, 11, 17])
+@pytest.mark.parametrize("n_statements", [5, 17, *[pytest.param(n, marks=pytest.mark.slow) for n in (7, 11)]])
 def test_a_long_loop_has_at_most_three_plans(team: dx.Team, n_statements: int) -> None:
     """B-28: whatever the length of the body, windows begin at the same phase of the loop."""
     dx.plan_cache_clear()

@@ -33,6 +33,8 @@ numba = pytest.importorskip("numba")
 Array = np.ndarray[Any, Any]
 BOOL, F8 = np.dtype(bool), np.dtype("f8")
 DTYPES = [np.dtype(name) for name in sorted(LOOPS.types)]
+#: What is compiled for the others is compiled for these too, of another width.
+FEW = [pytest.param(d, marks=[pytest.mark.slow] * (d.name in ("int16", "uint16", "int32", "uint32"))) for d in DTYPES]
 #: An odd number of elements, and more than a program runs as a whole: vectors end where the arrays do not.
 N = 20_011
 WARN = dict.fromkeys(("divide", "over", "invalid"), "warn") | {"under": "ignore"}
@@ -125,13 +127,13 @@ def of_rows(dtype: np.dtype[Any]) -> Program:
     return Program(2, tuple(instructions), tuple(range(2, 2 + len(instructions))))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", FEW, ids=str)
 def test_every_row_of_the_table_has_numpys_bits(dtype: np.dtype[Any]) -> None:
     assert len(rows(dtype)) > 10
     assert_same(both(of_rows(dtype), operands(dtype)), rows(dtype))
 
 
-@pytest.mark.parametrize("given", DTYPES, ids=str)
+@pytest.mark.parametrize("given", FEW, ids=str)
 def test_casts_have_numpys_bits(given: np.dtype[Any]) -> None:
     wanted = [d for d in DTYPES if d != given and is_exact("astype", (d, given))]
     program = Program(1, tuple(Instruction("astype", (0,), d) for d in wanted), tuple(range(1, 1 + len(wanted))))

@@ -19,6 +19,9 @@ from distarray.kernels.monoids import MONOIDS, Within
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 
+#: What is compiled for these is compiled for others of their kind.
+ALIKE = ("int16", "uint16", "int32", "uint32", "float32")
+
 extents = st.lists(st.integers(1, 7), min_size=0, max_size=4).map(tuple)
 
 
@@ -198,7 +201,7 @@ def reductions_of(dtype: np.dtype, axes: tuple[int, ...]) -> list[Reduction]:
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", C_TYPE)
+@pytest.mark.parametrize("dtype", [pytest.param(d, marks=[pytest.mark.slow] * (d in ALIKE)) for d in C_TYPE])
 def test_folds_are_what_the_monoids_make(backend: Any, dtype: str) -> None:
     """All of them in one kernel; sums in another order."""
     for shape, axes in (((40, 3, 50), (0, 1, 2)), ((5, 7, 9), (0, 2)), ((2, 3, 4400), (2,)), ((900, 2, 3), (0,))):
