@@ -98,7 +98,10 @@ def _gathered(
 
 
 def call_by_numpy(
-    function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], bound: Callable[..., int] | None
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    options: Mapping[str, Any] = _NONE,
+    bound: Callable[..., int] | None = None,
 ) -> Any:
     """Return numpy's ``function(*args, **options)``, its arrays boxed; None where it is not computed at the call.
 

@@ -16,6 +16,7 @@ from distarray.array.array import DistArray
 from distarray.composed.views import as_distarray, beside
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, joining, sets, sorting
+from distarray.ops.families import by_numpy
 
 
 class UniqueAllResult(NamedTuple):
@@ -68,6 +69,7 @@ def unique_all(x: Any, /) -> UniqueAllResult:
     return UniqueAllResult(found["values"], found["indices"], found["inverse"].reshape(x.shape), found["counts"])
 
 
+@by_numpy(np.unique)
 def unique(
     ar: Any,
     return_index: bool = False,
@@ -117,6 +119,7 @@ def _flat(name: str, arrays: Sequence[Any], *, distinct: bool) -> list[DistArray
     return [sets.distinct(name, x, equal_nan=True)["values"] for x in flat] if distinct else flat
 
 
+@by_numpy(np.union1d)
 @side_by_side
 def union1d(ar1: Any, ar2: Any) -> DistArray:
     """Return the distinct elements of two arrays."""
@@ -124,6 +127,7 @@ def union1d(ar1: Any, ar2: Any) -> DistArray:
     return sets.distinct("union1d", both, equal_nan=True)["values"]  # type: ignore[no-any-return]  # boxed
 
 
+@by_numpy(np.intersect1d)
 @side_by_side
 def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
     """Return the distinct elements that two arrays have in common, and with `return_indices` where each of them has
@@ -147,6 +151,7 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
     return values, *(i if original is None else original[i] for i, original in zip((one, other), at))
 
 
+@by_numpy(np.setdiff1d)
 @side_by_side
 def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
     """Return the distinct elements of the first array that are not in the second."""
@@ -157,6 +162,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
     return left[0]  # type: ignore[no-any-return]  # boxed as x is
 
 
+@by_numpy(np.setxor1d)
 @side_by_side
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
     """Return the distinct elements that are in one of two arrays only."""

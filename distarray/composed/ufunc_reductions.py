@@ -13,6 +13,7 @@ import numpy as np
 
 from distarray.arguments import host_array, keeps_axes, normalize_axes, shown
 from distarray.array.array import DistArray
+from distarray.array.by_numpy import call_by_numpy
 from distarray.array.out import into
 from distarray.composed.views import as_distarray, beside
 from distarray.dtypes import as_dtype
@@ -24,15 +25,19 @@ from distarray.types import DType, HostArray
 #: What ``initial=`` and ``where=`` are when they are not given: numpy tells them from None and True.
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 
-#: Associative functions that have a reduction of their own: (array, axes, dtype, keepdims).
-_NAMED: Mapping[str, Callable[[Any, Any, DType, bool], Any]] = {
+#: Associative functions that have a reduction of their own: (array, axes, dtype if one was asked for, keepdims).
+_NAMED: Mapping[str, Callable[[Any, Any, DType | None, bool], Any]] = {
     "add": lambda x, axes, dtype, keep: reductions.sum(x, axes, dtype, keepdims=keep),
     "multiply": lambda x, axes, dtype, keep: reductions.prod(x, axes, dtype, keepdims=keep),
-    "maximum": lambda x, axes, dtype, keep: reductions.max(x.astype(dtype, copy=False), axes, keepdims=keep),
-    "minimum": lambda x, axes, dtype, keep: reductions.min(x.astype(dtype, copy=False), axes, keepdims=keep),
+    "maximum": lambda x, axes, dtype, keep: reductions.max(_as(x, dtype), axes, keepdims=keep),
+    "minimum": lambda x, axes, dtype, keep: reductions.min(_as(x, dtype), axes, keepdims=keep),
     "logical_and": lambda x, axes, dtype, keep: reductions.all(x, axes, keepdims=keep),
     "logical_or": lambda x, axes, dtype, keep: reductions.any(x, axes, keepdims=keep),
 }
+
+
+def _as(x: Any, dtype: DType | None) -> Any:
+    return x if dtype is None else x.astype(dtype, copy=False)
 
 
 def _check(ufunc: np.ufunc, method: str) -> None:
@@ -134,7 +139,8 @@ def reduce(
     if start is None and any(x.shape[a] == 0 for a in axes):
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
     if name in ufunc_methods.ASSOCIATIVE:
-        result = _fold(ufunc, x, axes, loop, keep, start, initial is not _NOT_GIVEN and initial is not None, mask)
+        begins = initial is not _NOT_GIVEN and initial is not None
+        result = _fold(ufunc, x, axes, loop, keep, start, begins, mask, is_asked=dtype is not None or out is not None)
     else:
         result = _fold_in_order(name, x, axes, loop, keep, start, mask)
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
@@ -176,8 +182,13 @@ def _fold(
     start: np.generic | None,
     begins: bool,
     mask: Any,
+    *,
+    is_asked: bool,
 ) -> Any:
-    """Reduce by an associative function; with `begins` each result begins with `start`."""
+    """Reduce by an associative function; with `begins` each result begins with `start`.
+
+    Where nobody asked for its dtype (`is_asked`) it is that of the reduction by itself.
+    """
     name = ufunc.__name__
     if begins and 0 in x.shape:
         kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keep or a not in axes)
@@ -187,7 +198,7 @@ def _fold(
         neutral = _identity(ufunc, loop)
         x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
     if name in _NAMED:
-        result = _NAMED[name](x, axes, loop, keep)
+        result = _NAMED[name](x, axes, loop if is_asked else None, keep)
     else:
         result = ufunc_methods.reduce(name, x, axes, loop, keepdims=keep)
     if not begins:
@@ -211,6 +222,9 @@ def _fold_in_order(
 def accumulate(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> DistArray:
     """Return ``ufunc.accumulate``: every element joined with all before it along `axis`."""
     _check(ufunc, "accumulate")
+    wanted = None if dtype is None else as_dtype(dtype)
+    if out is None and (made := call_by_numpy(ufunc.accumulate, (x, axis, wanted))) is not None:
+        return made  # type: ignore[no-any-return]
     x = as_distarray(x)
     at = _axis("accumulate", x, axis)
     if out is not None:
@@ -225,10 +239,12 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = 
     The indices come to this process if they are not there; they decide what is read where.
     """
     _check(ufunc, "reduceat")
-    x = as_distarray(x)
-    at = _axis("reduceat", x, axis)
     if dtype is not None:
         dtype = as_dtype(dtype)  # before the indices are computed
+    if out is None and (made := call_by_numpy(ufunc.reduceat, (x, indices, axis, dtype))) is not None:
+        return made  # type: ignore[no-any-return]
+    x = as_distarray(x)
+    at = _axis("reduceat", x, axis)
     places = _host_indices(indices)
     if out is not None:
         dtype = _scan_dtype(ufunc, x, dtype, out)

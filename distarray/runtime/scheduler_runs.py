@@ -126,6 +126,7 @@ class ScheduledRuns:
                 run.anchor.add_dependency(task)
             self._keep(run)
             run.places = {member: self._homes.address(home) for member, home in run.homes.items()}
+            run.workers.update(run.places.values())
             if run.places != run.homes:
                 self._tell(run)
 
@@ -166,7 +167,7 @@ class ScheduledRuns:
 
     def _tell_of_end(self, run: _ScheduledRun, error: Any = None) -> None:
         at_work = [task.processing_on.address for task in run.programs.values() if task.processing_on is not None]
-        for worker in run.workers.union(run.places.values(), at_work):
+        for worker in run.workers.union(at_work):
             self._homes.tell(worker, {"op": END, "run": run.name, "attempt": run.attempt, "error": error})
 
     # -- what happens to it --------------------------------------------------------------------------------------

@@ -53,6 +53,15 @@ FUNCTIONS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
     "compress": lambda xp, v, w, m: xp.compress(w > 1, v, axis=1),
     "extract": lambda xp, v, w, m: xp.extract(m, v),
     "block": lambda xp, v, w, m: xp.block([[v, v], [v * 2, v]]),
+    "unique": lambda xp, v, w, m: xp.unique(w, return_index=True, return_inverse=True, return_counts=True),
+    "unique rows": lambda xp, v, w, m: xp.unique(v, axis=0),
+    "union1d": lambda xp, v, w, m: xp.union1d(v, w),
+    "intersect1d": lambda xp, v, w, m: xp.intersect1d(v, w, return_indices=True),
+    "setdiff1d": lambda xp, v, w, m: xp.setdiff1d(v, w),
+    "setxor1d": lambda xp, v, w, m: xp.setxor1d(v, w),
+    "accumulate": lambda xp, v, w, m: xp.maximum.accumulate(v, axis=1),
+    "accumulate in a dtype": lambda xp, v, w, m: np.add.accumulate(w, dtype="f4"),
+    "reduceat": lambda xp, v, w, m: np.subtract.reduceat(v, [0, 2, 1], axis=1),
     "pad": lambda xp, v, w, m: xp.pad(v, ((1, 2), (0, 3)), mode="edge"),
 }
 
