@@ -20,7 +20,7 @@ from distarray.array.chunks import Chunked
 from distarray.array.dask_protocol import Collection
 from distarray.array.driven import drive
 from distarray.array.environment import environment, forced_parts, use
-from distarray.array.handle import Handle
+from distarray.array.handle import Handle, is_scalar
 from distarray.array.indexing import picked, with_integers
 from distarray.array.memory_layout import MemoryLayout
 from distarray.array.methods import Methods
@@ -197,7 +197,9 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
         host = self._host()
         if dtype is not None:
             host = host.astype(dtype, copy=False)
-        if not copy and host.size:
+        if not copy and not host.shape and is_scalar(self, self._base.op):
+            host = host.copy()
+        elif not copy and host.size:
             # Nobody asked for a copy of their own: what is written here would not reach the array, so nothing can be.
             host.setflags(write=False)
         return host

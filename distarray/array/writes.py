@@ -45,6 +45,9 @@ def assign(x: Handle, index: Index, value: Any) -> None:
     """
     base = x._base
     _check_writable(x)
+    if x.dtype.kind in "iu" and isinstance(value, Handle) and value.dtype.kind == "f" and not value.shape:
+        block = value._ready() if is_scalar(value, value._base.op) else None
+        value = value if block is None else block[()]  # numpy has a number, and refuses an infinite one as an integer
     parsed = known_index(index, x.shape)
     if parsed is None:
         if may_have_arrays(index):

@@ -217,13 +217,19 @@ def put(a: DistArray, ind: Any, v: Any, mode: str = "raise") -> None:
     choice(mode, ("raise", "wrap", "clip"), "mode")
     if a._readonly:
         raise ValueError("put: output array is read-only")
-    at = (ind if isinstance(ind, DistArray) else host_positions(ind, "ind")).ravel()
+    at = (_as_positions(ind) if isinstance(ind, DistArray) else host_positions(ind, "ind")).ravel()
     given = _given(a, v)
     if mode != "raise" and a.size:
         at = indexing.confined(at, a.size, mode)
     if not at.size or not given.size:
         return
     a.flat[at] = _repeated(given, at.size)
+
+
+def _as_positions(ind: DistArray) -> DistArray:
+    """Return positions, which truth values are too; numpy's error of what does not cast to them."""
+    np.empty(0, ind.dtype).astype(np.intp, casting="safe")
+    return ind.astype(np.intp) if ind.dtype.kind == "b" else ind
 
 
 @writes_host(np.fill_diagonal)

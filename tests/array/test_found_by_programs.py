@@ -142,3 +142,67 @@ def test_arrays_without_axes_keep_their_dtype_in_updates(made: Callable[[], Any]
     s = made()
     with pytest.raises(TypeError, match="Cannot cast ufunc 'multiply' output"):
         s *= 1.5
+
+
+NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
+    "std": lambda xp, x: xp.std(x),
+    "sum": lambda xp, x: xp.sum(x),
+    "vdot": lambda xp, x: xp.vdot(x, x),
+    "trace": lambda xp, x: xp.trace(x),
+    "einsum": lambda xp, x: xp.einsum("ij,ij", x, x),
+    "reduce": lambda xp, x: np.add.reduce(x, axis=None),
+    "argmax": lambda xp, x: x.argmax(),
+    "element": lambda xp, x: x[0, 0] * 2,
+    "copy of an element": lambda xp, x: x[0, 0].copy(),
+}
+
+
+@pytest.mark.parametrize("look", [np.asarray, lambda v: v.data], ids=["asarray", "data"])
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("eager_bytes", [None, 0])
+def test_a_number_that_was_looked_at_is_still_a_number(
+    team: dx.Team | None, number: str, look: Callable[[Any], Any], eager_bytes: int | None
+) -> None:
+    """``v += 1`` replaces a number, and what was handed out of it is a copy."""
+    host = np.array([[4.0, 5.0], [7.0, 2.0]])
+    with dx.config.set({} if eager_bytes is None else {"eager_bytes": eager_bytes, "block_bytes": 0}):
+        expected, v = NUMBERS[number](np, host), NUMBERS[number](dx, of(host, team))
+        other, seen = v, look(v)
+        if look is np.asarray:
+            seen[...] = 0
+        v += 1
+        assert v is not other
+        assert_equal(other, expected)
+        assert_equal(v, expected + 1)
+        v -= np.array([0.5, 1, 2])
+        assert_equal(v, expected + 1 - np.array([0.5, 1, 2]))
+
+
+@pytest.mark.parametrize("ufunc", [np.subtract, np.divide, np.power, np.arctan2, np.less], ids=repr)
+@pytest.mark.parametrize(("value", "axis"), [(4.0, None), (4.0, 0), ([3.0, 2.0], ())])
+def test_what_reduces_no_axis_begins_with_initial(ufunc: np.ufunc, value: Any, axis: Any, team: dx.Team | None) -> None:
+    host = np.array(value)
+    for where in (True, False):
+        options = {"axis": axis, "initial": 10, "where": where, "dtype": bool if ufunc is np.less else None}
+        assert_equal(ufunc.reduce(of(host, team), **options), ufunc.reduce(host, **options))
+
+
+def test_truth_values_are_positions_for_put(team: dx.Team | None) -> None:
+    for at in ([False, False, True, True], [True, False, True]):
+        host, x = np.arange(4.0), of(np.arange(4.0), team)
+        host.put(np.array(at), 7)
+        x.put(of(np.array(at), team), 7)
+        assert_equal(x, host)
+    with pytest.raises(TypeError, match="safe"):
+        x.put(of(np.array([1], "u8"), None), 7)
+
+
+@pytest.mark.parametrize(("number", "error"), [(np.inf, OverflowError), (np.nan, ValueError)])
+def test_a_number_that_is_no_integer_is_not_written_as_one(number: float, error: type[Exception]) -> None:
+    x, s = dx.asarray(np.arange(3)), dx.asarray(np.array([number, 1.0]))
+    for index in (0, slice(1, None)):
+        with pytest.raises(error):
+            x[index] = s[0] * 1
+    with pytest.raises(error):
+        x[0] += number
+    assert_equal(x, np.arange(3))
