@@ -224,8 +224,7 @@ def _fold_in_order(
 def accumulate(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> DistArray:
     """Return ``ufunc.accumulate``: every element joined with all before it along `axis`."""
     _check(ufunc, "accumulate")
-    wanted = None if dtype is None else as_dtype(dtype)
-    if out is None and (made := call_by_numpy(ufunc.accumulate, (x, axis, wanted))) is not None:
+    if dtype is None and out is None and (made := call_by_numpy(ufunc.accumulate, (x, axis))) is not None:
         return made  # type: ignore[no-any-return]
     x = as_distarray(x)
     at = _axis("accumulate", x, axis)
@@ -241,12 +240,12 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = 
     The indices come to this process if they are not there; they decide what is read where.
     """
     _check(ufunc, "reduceat")
-    if dtype is not None:
-        dtype = as_dtype(dtype)  # before the indices are computed
-    if out is None and (made := call_by_numpy(ufunc.reduceat, (x, indices, axis, dtype))) is not None:
+    if dtype is None and out is None and (made := call_by_numpy(ufunc.reduceat, (x, indices, axis))) is not None:
         return made  # type: ignore[no-any-return]
     x = as_distarray(x)
     at = _axis("reduceat", x, axis)
+    if dtype is not None:
+        dtype = as_dtype(dtype)  # before the indices are computed
     places = _host_indices(indices)
     if out is not None:
         dtype = _scan_dtype(ufunc, x, dtype, out)
