@@ -202,9 +202,12 @@ class Handle:
     def _view(self, link: Link, *, readonly: bool = False) -> Self:
         """Return a handle on the same base that sees this one through `link`; no task, no bytes."""
         base = self._base
+        shape = base.shape
+        if not shape and isinstance(link, Affine | Reshape) and link.shape and is_scalar(self, base.op):
+            base = self._on(self.__dx_node__())._base  # of a number numpy makes an array
         view = _new(type(self))
         view._base = base
-        view._lens = compose(base.shape, self._lens, link)
+        view._lens = compose(shape, self._lens, link)
         view._read = None
         # Whoever owns the elements forbids it for all views; what a view forbids, its own views may allow again.
         view._readonly = (self._readonly and (self._readonly if self._lens else OF_OWNER)) or int(readonly)

@@ -206,3 +206,37 @@ def test_a_number_that_is_no_integer_is_not_written_as_one(number: float, error:
     with pytest.raises(error):
         x[0] += number
     assert_equal(x, np.arange(3))
+
+
+VIEWS: dict[str, Callable[[Any, Any], Any]] = {
+    "new axis": lambda xp, v: v[None],
+    "reshape": lambda xp, v: v.reshape(1),
+    "ravel": lambda xp, v: xp.ravel(v),
+    "atleast_2d": lambda xp, v: xp.atleast_2d(v),
+    "expand_dims": lambda xp, v: xp.expand_dims(v, 0),
+}
+
+
+@pytest.mark.parametrize("see", VIEWS)
+@pytest.mark.parametrize("eager_bytes", [None, 0])
+def test_what_is_made_of_a_number_is_an_array_of_its_own(see: str, eager_bytes: int | None) -> None:
+    """numpy has no views of numbers, but of arrays without axes."""
+    makes: list[Callable[[Any, Any], Any]] = [
+        lambda xp, x: x[1],
+        lambda xp, x: x.sum(),
+        lambda xp, x: xp.full((), 3.0),
+        lambda xp, x: xp.asarray(x.sum()),
+        lambda xp, x: x[:1].reshape(()),
+    ]
+    with dx.config.set({} if eager_bytes is None else {"eager_bytes": eager_bytes, "block_bytes": 0}):
+        for make in makes:
+            made = []
+            for xp in (np, dx):
+                x = xp.asarray(np.arange(3.0))
+                v = make(xp, x)
+                w = VIEWS[see](xp, v)
+                w += 1
+                w[...] *= 3
+                made.append((x, v, w))
+            for ours, theirs in zip(made[1], made[0], strict=True):
+                assert_equal(ours, theirs)

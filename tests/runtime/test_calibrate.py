@@ -86,7 +86,7 @@ def test_kernels_are_measured_on_the_device_of_the_blocks() -> None:
 
 def slept(seconds: float) -> Any:
     """A kernel that takes a while and no core."""
-    return lambda backend, n: (1000, lambda: time.sleep(seconds))
+    return lambda backend, n: (int(seconds * 1e5), lambda: time.sleep(seconds))
 
 
 def took_turns(seconds: float) -> Any:
@@ -97,7 +97,7 @@ def took_turns(seconds: float) -> Any:
         with lock:
             time.sleep(seconds)
 
-    return lambda backend, n: (1000, call)
+    return lambda backend, n: (int(seconds * 1e5), call)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def took_turns(seconds: float) -> Any:
 def test_members_that_share_a_core_are_told_from_those_that_do_not(
     kernel: Any, least_own: float, most_own: float, slowest: float, fastest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand operations in 10 ms are 1e5 a second; by four who take turns, each does a fourth of that."""
-    monkeypatch.setattr(calibrate, "_KERNELS", {"gemm": (kernel(0.01), (512,))})
-    monkeypatch.setattr(calibrate, "REPEAT", 0.1)
+    """Five thousand operations in 50 ms are 1e5 a second; by four who take turns, each does a fourth of that."""
+    monkeypatch.setattr(calibrate, "_KERNELS", {"gemm": (kernel(0.05), (512,))})
+    monkeypatch.setattr(calibrate, "REPEAT", 0.5)
     for module in (calibrate, clients):
         monkeypatch.setattr(module, "n_threads", lambda: 4)
     found = calibrate._Bench(environment(dx.Team((4,), ("T",), members=range(4)))).kernels("gemm")
