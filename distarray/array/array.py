@@ -184,7 +184,8 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         _check_gather(self)
-        if not copy and (dtype is None or np.dtype(dtype) == self.dtype):
+        is_number = not self.shape and is_scalar(self)  # of which numpy gives a copy
+        if not copy and not is_number and (dtype is None or np.dtype(dtype) == self.dtype):
             from distarray.array.lifetime import own_memory
 
             if (seen := own_memory(self)) is not None:
@@ -197,7 +198,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
         host = self._host()
         if dtype is not None:
             host = host.astype(dtype, copy=False)
-        if not copy and not host.shape and is_scalar(self, self._base.op):
+        if is_number:
             host = host.copy()
         elif not copy and host.size:
             # Nobody asked for a copy of their own: what is written here would not reach the array, so nothing can be.

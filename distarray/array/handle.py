@@ -203,7 +203,7 @@ class Handle:
         """Return a handle on the same base that sees this one through `link`; no task, no bytes."""
         base = self._base
         shape = base.shape
-        if not shape and isinstance(link, Affine | Reshape) and link.shape and is_scalar(self, base.op):
+        if not shape and isinstance(link, Affine | Reshape) and link.shape and is_scalar(self):
             base = self._on(self.__dx_node__())._base  # of a number numpy makes an array
         view = _new(type(self))
         view._base = base
@@ -424,11 +424,12 @@ AnyHandle = TypeVar("AnyHandle", bound=Handle)
 _MAKE_ARRAYS = frozenset({"astype", "reshard", "where"})
 
 
-def is_scalar(x: Handle, op: Op) -> bool:
-    """Return whether numpy has a scalar in place of `x`, which has no axes: an operation, `op`, or an index made it.
+def is_scalar(x: Handle) -> bool:
+    """Return whether numpy has a scalar in place of `x`, which has no axes: an operation or an index made it.
 
     A scalar is replaced by ``s += 1``, and other names of it keep its value. What is written into an array without axes
     is no scalar (`distarray.array.access.put`), nor is what `asarray` gives.
     """
+    op = x._base.op
     is_made = op.family.makes_scalars or op is CONSTANT or op.name.startswith(("random_", "drawn_"))
     return is_made and op.name not in _MAKE_ARRAYS and not x._lens

@@ -6,7 +6,7 @@ import numpy as np
 
 from distarray.array import elements, window
 from distarray.array.access import copied
-from distarray.array.handle import Handle, is_scalar
+from distarray.array.handle import Handle
 from distarray.array.outside import is_handed_out
 from distarray.array.versions import Base
 from distarray.expr.expr import Expr, Stored, postorder
@@ -108,12 +108,10 @@ def own_memory(x: Handle) -> HostArray | None:
     one block of this process.
 
     A view of what is pending has none yet: computing all of its base for it may be much more than was asked for. An
-    array of a cluster has none, whether or not a copy of it has stayed here; and of a number numpy gives a copy.
+    array of a cluster has none, whether or not a copy of it has stayed here.
     """
     window.be_known()
     version = x._base.current
-    if not x._base.shape and is_scalar(x, version.op):
-        return None
     if x._readonly or version.env.is_cluster or version.env.device != "cpu" or (x._lens and version.memo is None):
         return None
     if version.memo is None and version.nbytes > elements.FETCHED:

@@ -194,7 +194,7 @@ class Methods:
         made = elementwise.astype(self, wanted, copy=copy)
         if self.shape or made is self:
             return made
-        return elementwise.as_scalar(made) if is_scalar(self, self._base.op) else made
+        return elementwise.as_scalar(made) if is_scalar(self) else made
 
     def copy(self: Any, order: str = "C") -> Any:
         """Return an array of the same elements that aliases nothing; nothing is copied until one of the two is

@@ -45,9 +45,6 @@ def assign(x: Handle, index: Index, value: Any) -> None:
     """
     base = x._base
     _check_writable(x)
-    if x.dtype.kind in "iu" and isinstance(value, Handle) and value.dtype.kind == "f" and not value.shape:
-        block = value._ready() if is_scalar(value, value._base.op) else None
-        value = value if block is None else block[()]  # numpy has a number, and refuses an infinite one as an integer
     parsed = known_index(index, x.shape)
     if parsed is None:
         if may_have_arrays(index):
@@ -169,6 +166,9 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
     if type(value) in SCALARS and dtype.kind in "biufc":
         return _scalar(value, dtype)
     node: Expr
+    if dtype.kind in "iu" and isinstance(value, Handle) and value.dtype.kind == "f" and not value.shape:
+        block = value._ready() if is_scalar(value) else None
+        value = value if block is None else block[()]  # numpy has a number, and refuses an infinite one as an integer
     value = nested(value)
     if type(value) is Expr:
         node = value
@@ -256,7 +256,7 @@ def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc:
     ufunc
         Name of numpy's function, whose error is raised where the result does not cast or broadcast back.
     """
-    if not x._base.shape and is_scalar(x, x._base.op):
+    if not x._base.shape and is_scalar(x):
         return function(x, other)  # type: ignore[no-any-return]  # boxed as x is
     since = x._base.expr  # before the node is: what another thread writes in between is read again
     node = x.__dx_node__()

@@ -30,7 +30,7 @@ def test_convolutions_keep_inf_and_nan_where_they_are(name: str, mode: str, tile
     for a in VECTORS:
         for v in VECTORS:
             expected = getattr(np, name)(a, v, mode)
-            for ours, theirs in ((True, False), (False, True), (True, True))[2 * (tiles > 1) :]:
+            for ours, theirs in ((True, False), (False, True), (True, True)):
                 with force_tiles(tiles):
                     x, y = dx.asarray(a) if ours else a, dx.asarray(v) + 0 if theirs else v
                     found = np.asarray(getattr(dx, name)(x, y, mode))

@@ -182,8 +182,8 @@ def test_all_cases_with_inputs_that_are_cut(cases, shift):
 
 def test_some_cases_with_random_legal_specs(cases):
     """onnx:A-4."""
-    counts = outcomes(cases[::128], CUT)
-    assert counts["cut"] > 6
+    counts = outcomes(cases[::64], CUT)
+    assert counts["cut"] > 12
 
 
 @pytest.mark.slow
