@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -86,13 +86,17 @@ async def gathered(
     for _ in range(_ATTEMPTS):
         await settle([future for key, future in by_key.items() if key not in found])
         rest = [key for key in by_key if key not in found]
+        held = await client.scheduler.who_has(keys=rest)
         if client.direct_to_workers:
-            who_has = await client.scheduler.who_has(keys=rest)
-            found |= (await sys.modules["distributed.utils_comm"].gather_from_workers(who_has, rpc=client.rpc))[0]
+            gather = sys.modules["distributed.utils_comm"].gather_from_workers
+            if (read := await _while_alive(client, held, gather(held, rpc=client.rpc))) is None:
+                continue
+            found |= read[0]
             rest = [key for key in rest if key not in found]
         if not rest:
             return found
-        response = await client.scheduler.gather(keys=rest)
+        if (response := await _while_alive(client, held, client.scheduler.gather(keys=rest))) is None:
+            continue
         if response["status"] == "OK":
             found |= response["data"]
             return found
@@ -100,6 +104,23 @@ async def gathered(
             client._send_to_scheduler({"op": "report-key", "key": key})
             by_key[key]._state.reset()
     raise BlocksLostError(f"block {rest[0]!r} could not be brought here from the workers that hold it")
+
+
+async def _while_alive(client: Any, held: Mapping[Any, Sequence[str]], reading: Awaitable[Any]) -> Any:
+    """Return what reading results gives from the workers that hold them; None if one of these is lost meanwhile, which
+    distributed would try to reach for half a minute.
+    """
+    import asyncio
+
+    workers = sorted({address for places in held.values() for address in places})
+    waiting = asyncio.ensure_future(reading)
+    try:
+        while not (await asyncio.wait((waiting,), timeout=_LOOK_SECONDS))[0]:
+            if len(await client.scheduler.ncores(workers=workers)) < len(workers):
+                return None
+        return waiting.result()
+    finally:
+        waiting.cancel()
 
 
 @contextmanager
