@@ -31,6 +31,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Dozens of workers that are threads of this process would read its statistics twice a second each.
 dask.config.set({"distributed.admin.system-monitor.interval": "10s"})
+# Processes of workers are forks of one that has loaded what they need, which is two seconds of a processor for each.
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 
 # The same examples in every run, and no deadline: a shared machine may stall any one of them.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -133,6 +135,8 @@ def _compiled_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def _local_cluster(n_workers: int, *, threads: int, processes: bool) -> Any:
     distributed = pytest.importorskip("distributed")
+    if processes:
+        distributed.utils.get_mp_context().set_forkserver_preload(["distributed", "distarray.runtime.worker_plugin"])
     # The port of the dashboard is left to the system: 8787 may be taken, and nobody looks at it.
     return distributed.LocalCluster(
         n_workers=n_workers,
