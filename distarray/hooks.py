@@ -50,8 +50,8 @@ update_at_call: Callable[..., bool] | None = None
 #: The same of a function of numpy's that moves elements or counts: from it, its arguments, options, and what bounds its
 #: result.
 call_by_numpy: Callable[..., Any] | None = None
-#: Whether an array that a handle of this thread refers to waits for somebody to look at it.
-is_waiting: Callable[[], bool] | None = None
+#: Whether an array of an environment that a handle of this thread refers to waits for somebody to look at it.
+is_waiting: Callable[[Any], bool] | None = None
 #: Operands of several environments in one, where they go by themselves; None if they do not. From the arguments, their
 #: nodes, and the environment if it is settled, to (the nodes there, that environment).
 meet: Callable[[Any, Any, Any], tuple[list[Any], Any] | None] | None = None

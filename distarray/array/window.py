@@ -26,7 +26,7 @@ from typing import Any
 from distarray import config, hooks
 from distarray.array import versions
 from distarray.errors import PACKAGE
-from distarray.expr.expr import ITEM, Expr, postorder
+from distarray.expr.expr import ITEM, Environment, Expr, postorder
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime import evaluate, observations, small
 from distarray.runtime.retention import streams
@@ -175,9 +175,10 @@ def _waits(node: Expr) -> bool:
     return node.memo is None and node.is_live
 
 
-def is_waiting() -> bool:
-    """Return whether a node of this thread waits that a handle refers to."""
-    return any((node := ref()) is not None and _waits(node) for ref in reversed(_local.window.nodes))
+def is_waiting(env: Environment) -> bool:
+    """Return whether a node of this thread and of an environment waits that a handle refers to."""
+    nodes = reversed(_local.window.nodes)
+    return any((node := ref()) is not None and node.env == env and _waits(node) for ref in nodes)
 
 
 hooks.is_waiting = is_waiting

@@ -264,7 +264,7 @@ def _may_be_sent(env: Environment) -> bool:
     """Return whether what is made of the client's data may be needed at workers: what they have, or what waits, may
     read it. Then it is better made there, of data that are sent once.
     """
-    return has_blocks(env.client) or (hooks.is_waiting is not None and hooks.is_waiting())
+    return has_blocks(env.client) or (hooks.is_waiting is not None and hooks.is_waiting(env))
 
 
 @cache

@@ -110,6 +110,8 @@ def test_on_a_cluster_the_clients_own_data_are_computed_here_as_in_one_process(c
         test_repeats_make_no_node_and_give_numpys_values(name)
         assert is_block(x := dx.asarray(A) + 0)
         assert x.team == dx.current_team() is not None, step
+    with dx.config.set(eager_bytes=0):
+        waits = dx.asarray(A, team=None) + 1  # of an environment that it never meets
     host = np.random.default_rng(0).random((600, 600))
     x = dx.asarray(host) + 0
     with dx.testing.counting() as c:
@@ -119,6 +121,7 @@ def test_on_a_cluster_the_clients_own_data_are_computed_here_as_in_one_process(c
         np.testing.assert_array_equal(np.asarray(x), host)
     assert c.evaluations == c.inline == 8
     assert c.planner_calls == c.tasks == 0
+    np.testing.assert_array_equal(np.asarray(waits), A + 1)
 
 
 @pytest.mark.cluster
