@@ -140,7 +140,7 @@ def reduce(
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
     if name in ufunc_methods.ASSOCIATIVE:
         begins = initial is not _NOT_GIVEN and initial is not None
-        result = _fold(ufunc, x, axes, loop, keep, start, begins, mask, is_asked=dtype is not None or out is not None)
+        result = _fold(ufunc, x, axes, loop, keep, start, begins, mask)
     else:
         result = _fold_in_order(name, x, axes, loop, keep, start, mask)
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
@@ -182,13 +182,8 @@ def _fold(
     start: np.generic | None,
     begins: bool,
     mask: Any,
-    *,
-    is_asked: bool,
 ) -> Any:
-    """Reduce by an associative function; with `begins` each result begins with `start`.
-
-    Where nobody asked for its dtype (`is_asked`) it is that of the reduction by itself.
-    """
+    """Reduce by an associative function; with `begins` each result begins with `start`."""
     name = ufunc.__name__
     if begins and 0 in x.shape:
         kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keep or a not in axes)
@@ -198,7 +193,9 @@ def _fold(
         neutral = _identity(ufunc, loop)
         x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
     if name in _NAMED:
-        result = _NAMED[name](x, axes, loop if is_asked else None, keep)
+        # A reduction to the dtype that it has by itself is one that was made ready.
+        asked = None if loop == ufunc_methods.resolved_dtype(name, "reduce", x.dtype, None) else loop
+        result = _NAMED[name](x, axes, asked, keep)
     else:
         result = ufunc_methods.reduce(name, x, axes, loop, keepdims=keep)
     if not begins:
