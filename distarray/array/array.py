@@ -31,7 +31,7 @@ from distarray.errors import warn_user
 from distarray.expr.bind import bind_get
 from distarray.expr.expr import GET, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, Index, known_index, parse_index
-from distarray.expr.lens import Component, Reshape
+from distarray.expr.lens import Component, Link, Reshape
 from distarray.ops import paths
 from distarray.ops.creation import zeros_like
 from distarray.ops.elementwise import as_scalar
@@ -86,18 +86,12 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
         self.imag[...] = value if hasattr(value, "dtype") else np.asarray(value)
 
     @property
-    def flat(self) -> Self:
-        """Return the elements in one axis, C order. A view, also where a reshape makes none."""
-        return self._view(Reshape((self.size,)))
+    def flat(self) -> Flat:
+        """Return the elements in one axis, C order. A view, also where a reshape makes none; of a part it is a copy."""
+        return self._view(Reshape((self.size,)))._seen_as(Flat)
 
     @flat.setter
     def flat(self, value: Any) -> None:
-        if not hasattr(value, "dtype") or isinstance(value, np.ndarray | np.generic):
-            with naming(values=value):
-                value = np.asarray(value, self.dtype)
-        if value.size > 1:  # numpy repeats them as needed
-            with use(self.team, self.device):
-                value = namespace().resize(value, self.size)
         self.flat[...] = value
 
     @property
@@ -302,6 +296,39 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
         if spec:
             raise TypeError("unsupported format string passed to DistArray.__format__")
         return str(self)
+
+
+class Flat(DistArray):
+    """A Flat is ``x.flat``, all elements of an array in one axis: a view, whose parts are copies as those of numpy's
+    ``flatiter``. What is written to a part is repeated, or cut off, to be as long as that.
+    """
+
+    # What is made of it is an array, no Flat.
+    _on = _boxed = __dx_box__ = DistArray._on  # type: ignore[assignment]
+    _of = DistArray._of  # type: ignore[assignment]
+
+    def _view(self, link: Link, *, readonly: bool = False) -> DistArray:  # type: ignore[override]
+        return self._seen_as(DistArray)._view(link, readonly=readonly)
+
+    def __getitem__(self, index: Index) -> DistArray:  # type: ignore[override]
+        found = self._seen_as(DistArray)[index]
+        return found.copy() if found._base is self._base else found
+
+    def __setitem__(self, index: Index, value: Any) -> None:
+        seen = self._seen_as(DistArray)
+        if not hasattr(value, "dtype") or isinstance(value, np.ndarray | np.generic):
+            with naming(values=value):
+                value = np.asarray(value, self.dtype)
+        if are_integers(index):
+            seen[index] = value
+        elif value.size == 1:
+            seen[index] = value.reshape(())
+        elif value.size:
+            shape = seen[index].shape
+            if value.shape != shape:
+                with use(self.team, self.device):
+                    value = namespace().resize(value, shape)
+            seen[index] = value
 
 
 _DASKS = frozenset({"get", "num_workers", "optimize_graph", "pool", "scheduler", "traverse"})

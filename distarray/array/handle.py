@@ -203,7 +203,7 @@ class Handle:
         """Return a handle on the same base that sees this one through `link`; no task, no bytes."""
         base = self._base
         shape = base.shape
-        if not shape and isinstance(link, Affine | Reshape) and link.shape and is_scalar(self):
+        if not shape and isinstance(link, Affine | Reshape) and is_scalar(self):
             base = self._on(self.__dx_node__())._base  # of a number numpy makes an array
         view = _new(type(self))
         view._base = base
@@ -413,7 +413,9 @@ class Handle:
                 # What numpy says depends on the shape alone.
                 return function(np.broadcast_to(np.zeros((), self.dtype), shape))
         block = self._here()
-        return function(elements.item(self.__dx_node__()).reshape(shape) if block is None else block)
+        if block is None:
+            block = elements.item(self.__dx_node__()).reshape(shape)
+        return function(block[()] if not shape and is_scalar(self) else block)
 
 
 #: A class of handles: what is made of a DistArray is one.

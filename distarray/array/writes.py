@@ -70,6 +70,11 @@ def assign(x: Handle, index: Index, value: Any) -> None:
     else:
         assert type(parsed) is Advanced
         enter()
+        if parsed.index_shape == () and type(value) not in SCALARS:  # an index of integers, as numpy has it
+            if not parsed.shape:
+                value = _element(value, x.dtype)
+            elif isinstance(value, list | tuple):
+                _check_depth(np.ndim(value), len(parsed.shape))
         index = placed(x, parsed)
         x._advance(lambda version: _scatter(version, x._lens, index, value))
 
@@ -203,15 +208,21 @@ def _scalar(value: Any, dtype: DType) -> Scalar:  # Python's, numpy's, or what n
 def _host_value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) -> Expr | Scalar:
     with naming(value=value):
         host = np.asarray(value)
-    if isinstance(value, list | tuple) and host.ndim > len(shape):
-        raise ValueError(
-            "setting an array element with a sequence. The requested array would exceed the maximum number of "
-            f"dimension of {len(shape)}."
-        )
+    if isinstance(value, list | tuple):
+        _check_depth(host.ndim, len(shape))
     # What is no array is cast as it is: numpy makes no number of a single date, and of an array of one it does.
     cast = _cast_host(value if isinstance(value, _CAST_AS_GIVEN) or dtype.kind in "mM" else host, dtype)
     _check_broadcast(host.shape, shape)
     return literal(cast, env, name) if isinstance(cast, np.ndarray) else cast
+
+
+def _check_depth(depth: int, ndim: int) -> None:
+    """Refuse sequences in one another that are deeper than what they are written to has axes, as numpy does."""
+    if depth > ndim:
+        raise ValueError(
+            "setting an array element with a sequence. The requested array would exceed the maximum number of "
+            f"dimension of {ndim}."
+        )
 
 
 def _cast_host(value: Any, dtype: DType) -> HostArray | Scalar:
@@ -384,10 +395,12 @@ def update_at(x: Handle, ufunc: str, index: Index, *value: Any) -> None:
         return
     enter()
     # A function of one operand is written with a value that nobody looks at. Numbers have dtypes of their own here.
-    operand = value[0] if value else False
+    operand: Any = value[0] if value else False
     if not hasattr(operand, "dtype"):
         with naming(b=operand):
             operand = np.asarray(operand)
+    if len(operand.shape) > parse_index(index, x.shape).ndim:
+        raise ValueError("array is not broadcastable to correct shape")
     x._advance(lambda version: _updated(x, version, x._lens, index, ufunc, operand, "unsafe"))
 
 

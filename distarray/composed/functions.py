@@ -303,7 +303,7 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     the nearest one (``clip``).
     """
     x = as_distarray(a)
-    if x.dtype.kind not in "biu":
+    if not np.can_cast(x.dtype, np.intp, "safe"):
         raise TypeError(f"a: Cannot cast array data from {x.dtype!r} to dtype('int64') according to the rule 'safe'")
     choices = [
         c if isinstance(c, DistArray | bool | int | float | complex) else host_array(c, f"choices[{i}]")
@@ -336,6 +336,10 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> DistArray:
     if isinstance(at, np.ndarray) and at.size and at.dtype.kind in "iu" and (at.min() < -n or at.max() >= n):
         bad = at[(at < -n) | (at >= n)].flat[0]
         raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {n}")
+    if isinstance(at, np.ndarray) and at.dtype.kind == "b" and at.shape != (n,):
+        raise ValueError(
+            f"boolean array argument obj to delete must be one dimensional and match the axis length of {n}"
+        )
     with naming(obj=obj):
         kept[at] = False
     return x[(slice(None),) * axis + (np.flatnonzero(kept),)]

@@ -50,6 +50,11 @@ class Basic(NamedTuple):
         """Return the shape of the result."""
         return self.affine.shape
 
+    @property
+    def ndim(self) -> int:
+        """Return the number of axes of the result."""
+        return len(self.affine.shape)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Advanced:
@@ -99,6 +104,12 @@ class Advanced:
     def shape(self) -> tuple[int, ...] | None:
         """Return the shape of the result; None while there is a mask."""
         return None if self.index_shape is None else (*self.before, *self.index_shape, *self.after)
+
+    @property
+    def ndim(self) -> int:
+        """Return the number of axes of the result; a mask is as positions in one axis."""
+        own = max([1 if is_mask(array) else len(array.shape) for _, array in self.arrays])
+        return len(self.before) + own + len(self.after)
 
     def with_arrays(self, arrays: Iterable[tuple[int, IndexArray]]) -> Advanced:
         """Return the index with its masks replaced by integer arrays, one for each axis of a mask.

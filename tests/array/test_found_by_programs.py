@@ -214,6 +214,7 @@ VIEWS: dict[str, Callable[[Any, Any], Any]] = {
     "ravel": lambda xp, v: xp.ravel(v),
     "atleast_2d": lambda xp, v: xp.atleast_2d(v),
     "expand_dims": lambda xp, v: xp.expand_dims(v, 0),
+    "ellipsis": lambda xp, v: v[...],
 }
 
 
@@ -240,3 +241,73 @@ def test_what_is_made_of_a_number_is_an_array_of_its_own(see: str, eager_bytes: 
                 made.append((x, v, w))
             for ours, theirs in zip(made[1], made[0], strict=True):
                 assert_equal(ours, theirs)
+
+
+def _written(at: Any, value: Any) -> Callable[[Any], Any]:
+    return lambda x: x.flat.__setitem__(at, value)
+
+
+#: What is done to the elements in one axis: parts of them are copies, values are repeated and cut off.
+FLAT: dict[str, Callable[[Any], Any]] = {
+    "a part": lambda x: x.flat[1:3].__setitem__(slice(None), 9),
+    "all": lambda x: x.flat[...].__setitem__(slice(None), 9),
+    "transposed": lambda x: x.T.flat.__setitem__(slice(0, 3), [1, 2]),
+    "given": lambda x: setattr(x, "flat", [[1, 2]]),
+    "its own rows": lambda x: x.flat.__setitem__(slice(0, 5), x[1]),
+    "repeated": _written(slice(0, 4), [7, 8]),
+    "cut off": _written(slice(0, 1), [7, 8]),
+    "nothing": _written(slice(0, 3), []),
+    "a diagonal": _written(slice(None, None, 4), 1),
+    "at positions": _written([[0, 1], [2, 3]], [[1, 2], [3, 4], [5, 6]]),
+    "at a mask": _written(np.array([True, False, True, True, False, False]), [1, 2]),
+}
+
+
+@pytest.mark.parametrize("write", FLAT)
+def test_parts_of_flat_are_copies_and_what_is_written_to_them_is_repeated(write: str, team: dx.Team | None) -> None:
+    host = np.arange(6.0).reshape(2, 3)
+    x = of(host.copy(), team)
+    FLAT[write](x)
+    FLAT[write](host)
+    assert_equal(x, host)
+    assert [float(v) for v in x.flat] == host.ravel().tolist()
+    assert type(x.flat + 1) is type(x.flat[1:]) is dx.DistArray
+
+
+#: Values that are longer than what they are written to.
+LONG: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "a sequence at a number": lambda xp, x, i: x.__setitem__((0, i), [5]),
+    "an array at a number": lambda xp, x, i: x.__setitem__((i, i), xp.asarray([5.0, 6.0])),
+    "sequences at a row": lambda xp, x, i: x.__setitem__(i, [[5, 6, 7]]),
+    "sequences at an array": lambda xp, x, i: x.__setitem__(xp.asarray(i), [[5, 6, 7]]),
+    "at": lambda xp, x, i: np.add.at(x, (0, [0, 1]), [[1, 2]]),
+    "at a mask": lambda xp, x, i: np.add.at(x, x > 2, xp.asarray([[1.0]])),
+}
+
+
+@pytest.mark.parametrize("write", LONG)
+def test_values_longer_than_an_index_of_numbers_are_refused(write: str, team: dx.Team | None) -> None:
+    host = np.arange(6.0).reshape(2, 3)
+    with pytest.raises(ValueError) as expected:
+        LONG[write](np, host.copy(), host[:, 0].argmin())
+    x = of(host, team)
+    with pytest.raises(ValueError, match=str(expected.value)[:30]):
+        LONG[write](dx, x, x[:, 0].argmin())
+    assert_equal(x, host)
+
+
+def test_complex_numbers_lose_their_imaginary_part_and_arrays_do_not() -> None:
+    x = dx.asarray([1 + 2j, 3.0])
+    with pytest.warns(np.exceptions.ComplexWarning):
+        assert float(x[0]) == 1.0
+    with pytest.warns(np.exceptions.ComplexWarning):
+        assert int(x.sum()) == 4
+    with pytest.raises(TypeError, match="not 'complex'"):
+        float(dx.asarray(1 + 2j))
+
+
+def test_positions_that_do_not_cast_to_integers_are_refused() -> None:
+    with pytest.raises(TypeError, match="according to the rule 'safe'"):
+        dx.choose(dx.asarray([0, 1], dtype="u8"), [[1, 2], [3, 4]])
+    with pytest.raises(ValueError, match="must be one dimensional and match the axis length of 3"):
+        dx.delete(dx.arange(3), True)
