@@ -10,8 +10,11 @@ from distarray.arguments import MAX_COUNT, choice, integer, normalize_axis
 from distarray.array.array import DistArray
 from distarray.composed.views import as_distarray, moveaxis
 from distarray.ops import elementwise, padding, reductions
+from distarray.ops.families import by_numpy
+from distarray.types import HostArray
 
 
+@by_numpy(np.packbits)
 def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> DistArray:
     """Return truth values as bits of bytes, eight along `axis` in each, of the flattened array by default; zeros at the
     end.
@@ -30,6 +33,12 @@ def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> DistA
     return moveaxis(reductions.sum(bits * weights, axis=-1, dtype=np.uint8), -1, axis)
 
 
+def _bits_nbytes(a: HostArray, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> int:
+    """Return the bytes of as many bits as bytes have, or as are asked for."""
+    return max(8 * a.nbytes, max(a.size, 1) * (count or 0))
+
+
+@by_numpy(np.unpackbits, _bits_nbytes)
 def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> DistArray:
     """Return the bits of bytes as zeros and ones along `axis`, of the flattened array by default: the inverse of
     `packbits`.

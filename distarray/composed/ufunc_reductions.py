@@ -7,6 +7,7 @@ numpy's own reductions are these: ``np.sum(x, where=...)`` is ``np.add.reduce``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,24 +21,21 @@ from distarray.dtypes import as_dtype
 from distarray.expr.bind import broadcast_shapes
 from distarray.ops import elementwise, manipulation, reductions, ufunc_methods
 from distarray.ops.creation import full_like
+from distarray.ops.families import ready_made
 from distarray.types import DType, HostArray
 
 #: What ``initial=`` and ``where=`` are when they are not given: numpy tells them from None and True.
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 
-#: Associative functions that have a reduction of their own: (array, axes, dtype if one was asked for, keepdims).
-_NAMED: Mapping[str, Callable[[Any, Any, DType | None, bool], Any]] = {
+#: Associative functions that have a reduction of their own: (array, axes, dtype, keepdims).
+_NAMED: Mapping[str, Callable[[Any, Any, DType, bool], Any]] = {
     "add": lambda x, axes, dtype, keep: reductions.sum(x, axes, dtype, keepdims=keep),
     "multiply": lambda x, axes, dtype, keep: reductions.prod(x, axes, dtype, keepdims=keep),
-    "maximum": lambda x, axes, dtype, keep: reductions.max(_as(x, dtype), axes, keepdims=keep),
-    "minimum": lambda x, axes, dtype, keep: reductions.min(_as(x, dtype), axes, keepdims=keep),
+    "maximum": lambda x, axes, dtype, keep: reductions.max(x.astype(dtype, copy=False), axes, keepdims=keep),
+    "minimum": lambda x, axes, dtype, keep: reductions.min(x.astype(dtype, copy=False), axes, keepdims=keep),
     "logical_and": lambda x, axes, dtype, keep: reductions.all(x, axes, keepdims=keep),
     "logical_or": lambda x, axes, dtype, keep: reductions.any(x, axes, keepdims=keep),
 }
-
-
-def _as(x: Any, dtype: DType | None) -> Any:
-    return x if dtype is None else x.astype(dtype, copy=False)
 
 
 def _check(ufunc: np.ufunc, method: str) -> None:
@@ -116,6 +114,34 @@ def reduce(
         If nothing is left to reduce, and neither `initial` nor the function says what that is.
     """
     _check(ufunc, "reduce")
+    if out is None:
+        return _reduction_by(ufunc)(x, axis, dtype, keepdims, initial, where)
+    result = _reduced(ufunc, x, axis, dtype, keepdims, initial, where, out)
+    return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
+
+
+@cache
+def _reduction_by(ufunc: np.ufunc) -> Callable[..., DistArray]:
+    """Return ``ufunc.reduce`` without ``out=``, as a function that is made ready."""
+
+    @ready_made(1, is_boxed=True)
+    def reduction(x: Any, axis: Any, dtype: Any, keepdims: Any, initial: Any, where: Any) -> DistArray:
+        return _reduced(ufunc, x, axis, dtype, keepdims, initial, where)
+
+    return reduction
+
+
+def _reduced(
+    ufunc: np.ufunc,
+    x: Any,
+    axis: Any,
+    dtype: Any,
+    keepdims: Any,
+    initial: Any,
+    where: Any,
+    out: Any = None,
+) -> DistArray:
+    """Return what `reduce` puts into `out`, of which only the dtype counts here."""
     name = ufunc.__name__
     x = as_distarray(x)
     axes = _axes(x, axis)
@@ -140,10 +166,8 @@ def reduce(
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
     if name in ufunc_methods.ASSOCIATIVE:
         begins = initial is not _NOT_GIVEN and initial is not None
-        result = _fold(ufunc, x, axes, loop, keep, start, begins, mask)
-    else:
-        result = _fold_in_order(name, x, axes, loop, keep, start, mask)
-    return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
+        return _fold(ufunc, x, axes, loop, keep, start, begins, mask)  # type: ignore[no-any-return]
+    return _fold_in_order(name, x, axes, loop, keep, start, mask)  # type: ignore[no-any-return]
 
 
 def loop_dtype(ufunc: np.ufunc, method: str, x: DistArray, dtype: Any, out: Any) -> DType:
@@ -193,9 +217,7 @@ def _fold(
         neutral = _identity(ufunc, loop)
         x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
     if name in _NAMED:
-        # A reduction to the dtype that it has by itself is one that was made ready.
-        asked = None if loop == ufunc_methods.resolved_dtype(name, "reduce", x.dtype, None) else loop
-        result = _NAMED[name](x, axes, asked, keep)
+        result = _NAMED[name](x, axes, loop, keep)
     else:
         result = ufunc_methods.reduce(name, x, axes, loop, keepdims=keep)
     if not begins:

@@ -89,6 +89,7 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "composed": lambda xp, x: xp.polyval(x[0], x) + xp.trapezoid(x, axis=0),
     "composed with constants": lambda xp, x: xp.nanmean(xp.sqrt(xp.abs(x)), axis=0) + xp.corrcoef(x.T)[0],
     "average": lambda xp, x: xp.average(x, axis=1),
+    "reduce": lambda xp, x: np.add.reduce(x) + np.hypot.reduce(x, keepdims=True) - np.maximum.reduce(x, initial=None),
 }
 
 
