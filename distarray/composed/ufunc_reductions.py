@@ -115,17 +115,18 @@ def reduce(
     """
     _check(ufunc, "reduce")
     if out is None:
-        return _reduction_by(ufunc)(x, axis, dtype, keepdims, initial, where)
+        n = 1 if where is True or where is _NOT_GIVEN else 2
+        return _reduction_by(ufunc, n)(x, where, axis, dtype, keepdims, initial)
     result = _reduced(ufunc, x, axis, dtype, keepdims, initial, where, out)
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
 
 
 @cache
-def _reduction_by(ufunc: np.ufunc) -> Callable[..., DistArray]:
-    """Return ``ufunc.reduce`` without ``out=``, as a function that is made ready."""
+def _reduction_by(ufunc: np.ufunc, n: int) -> Callable[..., DistArray]:
+    """Return ``ufunc.reduce`` without ``out=``, as a function of `n` arrays that is made ready: the mask may be one."""
 
-    @ready_made(1, is_boxed=True)
-    def reduction(x: Any, axis: Any, dtype: Any, keepdims: Any, initial: Any, where: Any) -> DistArray:
+    @ready_made(n, is_boxed=True)
+    def reduction(x: Any, where: Any, axis: Any, dtype: Any, keepdims: Any, initial: Any) -> DistArray:
         return _reduced(ufunc, x, axis, dtype, keepdims, initial, where)
 
     return reduction
