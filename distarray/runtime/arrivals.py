@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
@@ -26,6 +27,9 @@ from distarray.runtime.attached import attach, read, thread_state
 from distarray.runtime.members import executor_for
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
+
+#: As long as a client of distributed tries to connect, by default.
+_CONNECT_SECONDS = 30.0
 
 
 class ClusterName(NamedTuple):
@@ -55,6 +59,7 @@ def client_named(name: ClusterName) -> Any:
     if not found and distributed is not None and getattr(thread_state(), "key", None) is not None:
         with suppress(ValueError):  # no worker runs this thread
             worker_client = sys.modules["distributed.worker"].get_client()
+            _wait_for(worker_client)
             found = [worker_client] if _is_of(worker_client, name) else []
     if not found:
         raise UnreachableBlocksError(
@@ -63,6 +68,13 @@ def client_named(name: ClusterName) -> Any:
         )
     active = distributed._get_global_client() if distributed is not None else None
     return min(found, key=lambda c: (c.id != name.client, c is not active, c.id))
+
+
+def _wait_for(client: Any) -> None:
+    """Wait while a client connects that another thread of a worker has just made."""
+    end = time.monotonic() + _CONNECT_SECONDS
+    while client.status in ("newly-created", "connecting") and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def _is_of(client: Any, name: ClusterName) -> bool:

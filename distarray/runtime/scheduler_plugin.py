@@ -159,7 +159,9 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             "distarray_blame": self.blame,
             "distarray_hold": self.hold,
             "distarray_relieve": self.relieve,
+            "restart": self.restarted,
         }
+        self.restart_workers = scheduler.handlers["restart"]
         scheduler.handlers.update(self.handlers)
         self.runs = ScheduledRuns(scheduler, self, lambda task: task.annotations[HOME])
         scheduler.worker_plugins[CUT] = dumps(LineagePlugin(self.generation))
@@ -205,6 +207,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
                 manager.add_policy(policy.replaced)
         for name in self.handlers:
             del scheduler.handlers[name]
+        scheduler.handlers["restart"] = self.restart_workers
         if (sweep := scheduler.periodic_callbacks.pop(_SWEEP, None)) is not None:
             sweep.stop()
         self.runs.close()
@@ -234,6 +237,11 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         for stream in streams:
             if stream is not None:
                 asyncio.get_running_loop().call_soon(hurry, stream)
+
+    async def restarted(self, **options: Any) -> None:
+        """Restart the workers as the scheduler does, which is to hold no task for anybody but its clients then."""
+        self.runs.close()
+        await self.restart_workers(**options)
 
     def restart(self, scheduler: Any) -> None:
         self.runs.clear()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from distarray.runtime import attached
+from distarray.runtime import arrivals, attached
 
-pytest.importorskip("distributed.utils_comm")
+worker = pytest.importorskip("distributed.worker")
 LOST, ALIVE = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 
 
@@ -71,3 +72,27 @@ def test_nobody_waits_for_a_worker_that_is_lost(
     client = _Client(places)
     assert asyncio.run(gathered(client)) == {"block": 5}
     assert client.scheduler.n_gathered == len(settled) == n_gathered
+
+
+class _Connecting:
+    """A _Connecting is the client of a worker that another of its threads has just made."""
+
+    id, asynchronous, scheduler = "client", False, SimpleNamespace(address="tcp://127.0.0.1:1")
+
+    def __init__(self, statuses: Sequence[str]) -> None:
+        self.statuses = [*statuses]
+
+    @property
+    def status(self) -> str:
+        return self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+
+    @property
+    def _scheduler_identity(self) -> dict[str, str]:
+        return {"id": "scheduler"} if self.statuses == ["running"] else {}
+
+
+def test_a_task_waits_for_the_client_that_another_thread_has_just_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = _Connecting(["newly-created", "connecting", "connecting", "running"])
+    monkeypatch.setattr(arrivals, "thread_state", lambda: SimpleNamespace(key="task"))
+    monkeypatch.setattr(worker, "get_client", lambda: client)
+    assert arrivals.client_named(arrivals.ClusterName("scheduler", "another", "tcp://127.0.0.1:1")) is client

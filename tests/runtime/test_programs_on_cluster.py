@@ -414,6 +414,20 @@ def test_a_chain_of_runs_begins_anew_once_each(mortal_cluster: Any) -> None:
     assert len(found) > 2 and max(found) <= 3
 
 
+def test_a_cluster_is_restarted_while_a_run_is_under_way(mortal_cluster: Any, tmp_path: Path) -> None:
+    """The scheduler insists that no task is left then, also none that is kept in case that its run begins anew."""
+    before = mortal_cluster.run(os.getpid).values()
+    y = held_run(rows(A).persist(), str(tmp_path / "go"))
+    mortal_cluster.restart()
+    assert not {*before} & {*mortal_cluster.run(os.getpid).values()}
+    with pytest.raises(dx.BlocksLostError):
+        np.asarray(y)
+    x = rows(A).persist()
+    np.testing.assert_array_equal(np.asarray(x + x.T), A + A.T)
+    del x, y
+    eventually(lambda: nothing_left(mortal_cluster))
+
+
 def test_nothing_is_held_for_clients_that_have_gone(cluster4: Any) -> None:
     """A chain of runs, each of which is needed by the next, is let go of with the last client, which breaks off."""
     before = cluster4.run_on_scheduler(keys_of)
