@@ -88,7 +88,9 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     @property
     def flat(self) -> Flat:
         """Return the elements in one axis, C order. A view, also where a reshape makes none; of a part it is a copy."""
-        return self._view(Reshape((self.size,)))._seen_as(Flat)
+        flat = self._view(Reshape((self.size,)))._seen_as(Flat)
+        flat._array, flat.index = self, 0
+        return flat
 
     @flat.setter
     def flat(self, value: Any) -> None:
@@ -303,12 +305,40 @@ class Flat(DistArray):
     ``flatiter``. What is written to a part is repeated, or cut off, to be as long as that.
     """
 
+    __slots__ = ("_array", "index")
+
+    _array: DistArray
+    #: Of the element that `next` gives.
+    index: int
+
     # What is made of it is an array, no Flat.
     _on = _boxed = __dx_box__ = DistArray._on  # type: ignore[assignment]
     _of = DistArray._of  # type: ignore[assignment]
 
     def _view(self, link: Link, *, readonly: bool = False) -> DistArray:  # type: ignore[override]
         return self._seen_as(DistArray)._view(link, readonly=readonly)
+
+    @property
+    def base(self) -> DistArray:  # type: ignore[override]
+        """Return the array whose elements they are."""
+        return self._array
+
+    @property
+    def coords(self) -> tuple[int, ...]:
+        """Return the index in the array of the element that `next` gives."""
+        return tuple(map(int, np.unravel_index(self.index, self._array.shape)))
+
+    def __iter__(self) -> Self:  # type: ignore[override]
+        return self
+
+    def __next__(self) -> DistArray:
+        if self.index >= self.size:
+            raise StopIteration
+        self.index += 1
+        return self[self.index - 1]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_handle(self._seen_as(DistArray))
 
     def __getitem__(self, index: Index) -> DistArray:  # type: ignore[override]
         found = self._seen_as(DistArray)[index]

@@ -292,6 +292,8 @@ def ascontiguousarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistAr
 def asfortranarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
     """Return `obj` as an array with blocks of layout F; itself if its elements lie in that order already."""
     made = asarray(obj, dtype, **where)
+    if not made.ndim:
+        return made.reshape(1)  # type: ignore[no-any-return]  # a method of a DistArray
     return made if made.flags.f_contiguous else made.with_layout("F")
 
 

@@ -24,6 +24,8 @@ from distarray.types import AxesLike
 def block(arrays: Any) -> DistArray:
     """Return the array that nested lists of blocks make: the innermost ones side by side along the last axis."""
     depth, ndim = _depth(arrays, ())
+    if not depth:
+        return as_distarray(arrays).copy()  # type: ignore[no-any-return]  # a method of a DistArray
     return _joined(arrays, depth, max(depth, ndim), 0)
 
 

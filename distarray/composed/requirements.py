@@ -29,7 +29,8 @@ def asarray_chkfinite(a: Any, dtype: DTypeLike = None, order: Any = None, **wher
 _REQUIREMENTS = {
     **dict.fromkeys(("C", "C_CONTIGUOUS", "CONTIGUOUS"), "C"),
     **dict.fromkeys(("F", "F_CONTIGUOUS", "FORTRAN"), "F"),
-    **dict.fromkeys(("W", "WRITEABLE", "O", "OWNDATA"), "W"),
+    **dict.fromkeys(("W", "WRITEABLE"), "W"),
+    **dict.fromkeys(("O", "OWNDATA"), "O"),
     **dict.fromkeys(("A", "ALIGNED", "E", "ENSUREARRAY"), ""),
 }
 
@@ -45,5 +46,7 @@ def require(a: Any, dtype: DTypeLike = None, requirements: Any = None, **where: 
     wanted = {_REQUIREMENTS[name.upper()] for name in names}
     if wanted >= {"C", "F"}:
         raise ValueError('Cannot specify both "C" and "F" order')
-    made = asarray(a, dtype, copy=True if "W" in wanted and getattr(a, "_readonly", False) else None, **where)
+    made = asarray(a, dtype, copy=True if wanted & {"W", "O"} and getattr(a, "_readonly", False) else None, **where)
+    if ("C" in wanted and not made.flags.c_contiguous) or ("O" in wanted and made._lens):
+        made = made.copy()
     return asfortranarray(made) if "F" in wanted else made

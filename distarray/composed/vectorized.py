@@ -132,7 +132,7 @@ def _first_results(function: Callable[..., Any], arrays: Sequence[Any], signatur
     if any(not x.size for x in arrays):
         raise ValueError("cannot call `vectorize` on size 0 inputs unless `otypes` is set")
     if signature is None:
-        values = [x[(0,) * x.ndim].item() if x.ndim else x.item() for x in arrays]
+        values = [x[(0,) * x.ndim].compute()[()] for x in arrays]  # numpy's numbers have the dtypes that results follow
     else:
         counts = [len(t.split(",")) if t else 0 for t in _terms(signature)[0]]
         values = [x[(0,) * (x.ndim - n)].compute() for x, n in zip(arrays, counts)]

@@ -282,12 +282,12 @@ def isfortran(a: Any) -> bool:
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[DistArray, ...]:
-    """Return the slices along `axis`. Views."""
+    """Return the slices along `axis`. Views; of a vector they are its elements."""
     own = as_distarray(x)
     if not own.ndim:
         raise ValueError("Input array must be at least 1-d.")
     first = moveaxis(own, axis, 0)
-    return tuple(first[i, ...] for i in range(first.shape[0]))
+    return tuple(first[i] for i in range(first.shape[0]))
 
 
 @side_by_side

@@ -26,7 +26,7 @@ from distarray.ops.joining import joined
 from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import broadcast_to
 from distarray.ops.quantiles import median
-from distarray.types import HostArray
+from distarray.types import DType, HostArray
 
 #: What is put beside an array, of the elements next to its border.
 _STATISTICS: Mapping[str, Callable[..., Any]] = {
@@ -88,7 +88,7 @@ def pad(array: Array, pad_width: Any, mode: str = "constant", **options: Any) ->
         pad_width = pairs
     widths = _counts("pad_width", pad_width, node.ndim)
     borders = _BORDERS[mode if mode in _BORDERS else "statistic" if mode in _STATISTICS else "mirrored"]
-    told = _told(mode, options, node.ndim)
+    told = _told(mode, options, node.ndim, node.dtype)
     for axis, (low, high) in enumerate(widths.tolist()):
         if not low and not high:
             continue
@@ -99,8 +99,8 @@ def pad(array: Array, pad_width: Any, mode: str = "constant", **options: Any) ->
     return box(node)
 
 
-def _told(mode: str, options: Mapping[str, Any], ndim: int) -> Any:
-    """Return what the options say: a pair for each axis, or the name of a kind of mirror."""
+def _told(mode: str, options: Mapping[str, Any], ndim: int, dtype: DType) -> Any:
+    """Return what the options say of an array of `dtype`: a pair for each axis, or the name of a kind of mirror."""
     if mode in _MIRRORED:
         return choice(options.get("reflect_type", "even"), ("even", "odd"), "reflect_type")
     if mode in _STATISTICS:
@@ -112,7 +112,11 @@ def _told(mode: str, options: Mapping[str, Any], ndim: int) -> Any:
             raise ValueError(f"stat_length of 0 yields no value for padding: stat_length={shown(given)}")
         return lengths.tolist()
     name = "end_values" if mode == "linear_ramp" else "constant_values"
-    return _pairs(name, options.get(name, 0), ndim)
+    values = _pairs(name, options.get(name, 0), ndim)
+    if mode == "constant" and values.dtype.kind == "f" and dtype.kind in "iu":
+        for value in values.ravel():
+            np.empty((), dtype)[()] = value  # numpy's errors of what is no integer
+    return values
 
 
 def _counts(name: str, value: Any, ndim: int) -> HostArray:

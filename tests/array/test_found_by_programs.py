@@ -274,6 +274,53 @@ def test_parts_of_flat_are_copies_and_what_is_written_to_them_is_repeated(write:
     assert type(x.flat + 1) is type(x.flat[1:]) is dx.DistArray
 
 
+def test_flat_is_an_iterator_that_says_where_it_is(team: dx.Team | None) -> None:
+    host = np.arange(6.0).reshape(2, 3)
+    x = of(host, team)
+    ours, theirs = x.flat, host.flat
+    assert ours.base is x
+    for _ in range(4):
+        assert float(next(ours)) == next(theirs)
+        assert (ours.index, ours.coords) == (theirs.index, theirs.coords)
+    assert [*map(float, ours)] == [*theirs]
+    assert len(ours) == len(theirs)
+
+
+#: Functions that give memory of its own, or numbers, also where there is nothing to do.
+OWN: dict[str, Callable[[Any, Any], Any]] = {
+    "block": lambda xp, v: xp.block(v),
+    "unstack": lambda xp, v: xp.unstack(v)[0],
+    "require O": lambda xp, v: xp.require(v[1:], requirements="O"),
+    "require C": lambda xp, v: xp.require(v[::2], requirements="C"),
+}
+
+
+@pytest.mark.parametrize("make", OWN)
+def test_what_numpy_copies_is_a_copy(make: str, team: dx.Team | None) -> None:
+    host = np.arange(6.0)
+    x = of(host, team)
+    w = OWN[make](dx, x)
+    w += 5
+    assert_equal(x, host)
+
+
+def test_results_of_vectorize_have_the_dtypes_of_numpys_numbers() -> None:
+    for dtype in ("i1", "u1", "f2", "c8", "?"):
+        host = np.array([1, 0], dtype)
+        assert_equal(dx.vectorize(lambda v: v * 2)(dx.asarray(host)), np.vectorize(lambda v: v * 2)(host))
+    with pytest.raises(OverflowError), pytest.warns(RuntimeWarning, match="overflow"):
+        dx.vectorize(lambda v, w: v + w)(dx.asarray([200], dtype="u1"), dx.asarray([100], dtype="u1"))
+
+
+def test_borders_that_are_no_integers_are_refused(team: dx.Team | None) -> None:
+    x = of(np.arange(6), team)
+    with pytest.raises(ValueError, match="NaN"):
+        dx.pad(x, 1, constant_values=np.nan)
+    with pytest.raises(OverflowError, match="infinity"):
+        dx.pad(x, 1, constant_values=(0, np.inf))
+    assert dx.asfortranarray(dx.asarray(3.0)).shape == (1,)
+
+
 #: Values that are longer than what they are written to.
 LONG: dict[str, Callable[[Any, Any, Any], Any]] = {
     "a sequence at a number": lambda xp, x, i: x.__setitem__((0, i), [5]),
