@@ -12,6 +12,7 @@ from typing import Any, Generic
 import numpy as np
 
 from distarray.arguments import naming
+from distarray.array import elements
 from distarray.array.access import cast, put, read
 from distarray.array.by_numpy import may_have_arrays, only_link, pick, update_by_numpy
 from distarray.array.environment import forced_parts
@@ -21,6 +22,7 @@ from distarray.array.indexing import placed, with_integers, written
 from distarray.array.lifetime import is_alone
 from distarray.array.versions import Base
 from distarray.array.window import enter
+from distarray.deferral import errors_wait
 from distarray.expr.bind import bind_reshape, lazily_read, literal, nested
 from distarray.expr.expr import SCALARS, Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, known_index, parse_index
@@ -171,9 +173,8 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
     if type(value) in SCALARS and dtype.kind in "biufc":
         return _scalar(value, dtype)
     node: Expr
-    if dtype.kind in "iu" and isinstance(value, Handle) and value.dtype.kind == "f" and not value.shape:
-        block = value._ready() if is_scalar(value) else None
-        value = value if block is None else block[()]  # numpy has a number, and refuses an infinite one as an integer
+    if dtype.kind in "iu" and isinstance(value, Handle) and value.dtype.kind == "f" and _is_known_number(value):
+        value = elements.item(value.__dx_node__())[()]  # numpy refuses an infinite one as an integer
     value = nested(value)
     if type(value) is Expr:
         node = value
@@ -193,6 +194,11 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
         # Numbers cast to anything; what dates and time spans cast to, numpy knows.
         np.empty(0, dtype)[...] = np.empty(0, node.dtype)
     return node
+
+
+def _is_known_number(value: Handle) -> bool:
+    """Return whether numpy has a number in place of an array, and its value is here or may be asked for at the call."""
+    return not value.shape and is_scalar(value) and (value._ready() is not None or not errors_wait())
 
 
 def _scalar(value: Any, dtype: DType) -> Scalar:  # Python's, numpy's, or what numpy makes a number of

@@ -23,6 +23,7 @@ from distarray.arguments import (
 )
 from distarray.array.array import DistArray
 from distarray.array.by_numpy import update_by_numpy
+from distarray.array.handle import is_scalar
 from distarray.array.out import hosted, into, writes_host
 from distarray.composed.creation import empty_like, zeros
 from distarray.composed.nonzero import flatnonzero
@@ -159,7 +160,7 @@ def _given(a: DistArray, values: Any, casting: Casting = "unsafe") -> DistArray:
     if not is_array or (casting == "unsafe" and isinstance(values, np.ndarray)):
         with naming(values=values):
             values = np.asarray(values, a.dtype)
-    elif not np.can_cast(values.dtype, a.dtype, casting):
+    elif not (np.can_cast(values.dtype, a.dtype, casting) or (isinstance(values, DistArray) and is_scalar(values))):
         raise TypeError(
             f"Cannot cast array data from {values.dtype!r} to {a.dtype!r} according to the rule {casting!r}: cast the "
             "values with astype"

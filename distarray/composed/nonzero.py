@@ -71,8 +71,8 @@ def flatnonzero(a: Any, /) -> DistArray:
 def compress(condition: Any, a: Any, /, axis: int | None = None, out: Any = None) -> DistArray:
     """Return the elements of `a` along `axis` where `condition` is true; of the flattened array by default."""
     x = as_distarray(a)
-    if axis is None:
-        x, axis = x.ravel(), 0
+    if axis is None or not x.ndim:
+        x, axis = x.ravel(), axis or 0
     axis = normalize_axis(axis, x.ndim)
     mask = as_distarray(condition)
     if mask.ndim != 1:

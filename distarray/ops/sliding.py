@@ -46,7 +46,7 @@ def read_windows(x: Expr, sliding: Sliding, then: Affine | None = None) -> Expr:
     if then is None:
         return _bound(x, sliding)
     if 0 in then.shape:
-        return bind_create(FULL, then.shape, x.dtype, x.env, (), x.dtype.type(0))
+        return bind_create(FULL, then.shape, x.dtype, x.env, (), np.zeros((), x.dtype)[()])
     everything = tuple([range(n) for n in then.shape])
     frame = tuple([range(r.start, r.stop) for r in then.source_box(everything)])
     loops, windows = frame[: x.ndim], frame[x.ndim :]

@@ -358,3 +358,30 @@ def test_positions_that_do_not_cast_to_integers_are_refused() -> None:
         dx.choose(dx.asarray([0, 1], dtype="u8"), [[1, 2], [3, 4]])
     with pytest.raises(ValueError, match="must be one dimensional and match the axis length of 3"):
         dx.delete(dx.arange(3), True)
+
+
+def test_numbers_of_ours_are_written_as_numpys_are(team: dx.Team | None) -> None:
+    for write in (dx.place, dx.putmask):
+        x = of(np.arange(4), team)
+        write(x, x > 1, x.mean())
+        assert_equal(x, np.array([0, 1, 1, 1]))
+    assert_equal(dx.compress([True], of(np.array(2), team), axis=0), np.array([2]))
+    dates = of(np.zeros((2, 0), "M8[s]"), team)
+    assert_equal(dx.sliding_window_view(dates, 1, axis=0)[0], np.zeros((0, 1), "M8[s]"))
+
+
+@pytest.mark.parametrize("eager_bytes", [None, 0])
+def test_numbers_that_are_no_integers_are_refused_where_they_are_written(
+    team: dx.Team | None, eager_bytes: int | None
+) -> None:
+    with dx.config.set({} if eager_bytes is None else {"eager_bytes": eager_bytes, "block_bytes": 0}):
+        x, y = of(np.arange(3), team), of(np.array([1.0, np.inf, 2.0]), team)
+        with pytest.raises(OverflowError, match="infinity"):
+            x[0] = y.max()
+        with pytest.raises(ValueError, match="NaN"):
+            x[:2] = of(np.array([np.nan, np.nan]), team)[1]
+        with pytest.raises(OverflowError, match="infinity"):
+            x.fill(y[1])
+        assert_equal(x, np.arange(3))
+        x[1] = y.min() + 1.7
+        assert_equal(x, np.array([0, 2, 2]))
