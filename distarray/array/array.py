@@ -180,7 +180,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         _check_gather(self)
-        is_number = not self.shape and is_scalar(self)  # of which numpy gives a copy
+        is_number = is_scalar(self)  # of which numpy gives a copy
         if not copy and not is_number and (dtype is None or np.dtype(dtype) == self.dtype):
             from distarray.array.lifetime import own_memory
 

@@ -415,7 +415,7 @@ class Handle:
         block = self._here()
         if block is None:
             block = elements.item(self.__dx_node__()).reshape(shape)
-        return function(block[()] if not shape and is_scalar(self) else block)
+        return function(block[()] if is_scalar(self) else block)
 
 
 #: A class of handles: what is made of a DistArray is one.
@@ -427,11 +427,14 @@ _MAKE_ARRAYS = frozenset({"astype", "reshard", "where"})
 
 
 def is_scalar(x: Handle) -> bool:
-    """Return whether numpy has a scalar in place of `x`, which has no axes: an operation or an index made it.
+    """Return whether numpy has a scalar in place of `x`: it has no axes, and an operation or an index made it.
 
     A scalar is replaced by ``s += 1``, and other names of it keep its value. What is written into an array without axes
     is no scalar (`distarray.array.access.put`), nor is what `asarray` gives.
     """
-    op = x._base.op
+    base = x._base
+    if base.shape or x._lens:
+        return False
+    op = base.op
     is_made = op.family.makes_scalars or op is CONSTANT or op.name.startswith(("random_", "drawn_"))
-    return is_made and op.name not in _MAKE_ARRAYS and not x._lens
+    return is_made and op.name not in _MAKE_ARRAYS

@@ -60,7 +60,7 @@ def with_integers(index: Index, ndim: int, *, computes: bool) -> Index:
 
 def _is_integer(value: Any) -> bool:
     """Return whether an item of an index is a number that numpy has as a scalar."""
-    return isinstance(value, Handle) and not value.shape and value.dtype.kind in "iu" and is_scalar(value)
+    return isinstance(value, Handle) and value.dtype.kind in "iu" and is_scalar(value)
 
 
 def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]:

@@ -198,7 +198,7 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
 
 def _is_known_number(value: Handle) -> bool:
     """Return whether numpy has a number in place of an array, and its value is here or may be asked for at the call."""
-    return not value.shape and is_scalar(value) and (value._ready() is not None or not errors_wait())
+    return is_scalar(value) and (value._ready() is not None or not errors_wait())
 
 
 def _scalar(value: Any, dtype: DType) -> Scalar:  # Python's, numpy's, or what numpy makes a number of
@@ -273,7 +273,7 @@ def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc:
     ufunc
         Name of numpy's function, whose error is raised where the result does not cast or broadcast back.
     """
-    if not x._base.shape and is_scalar(x):
+    if is_scalar(x):
         return function(x, other)  # type: ignore[no-any-return]  # boxed as x is
     since = x._base.expr  # before the node is: what another thread writes in between is read again
     node = x.__dx_node__()

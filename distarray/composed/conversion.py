@@ -136,7 +136,7 @@ def _again(
         result = x.astype(dtype)
     elif copy:
         result = x.copy()
-    if copy is not False and not result.shape and is_scalar(result):
+    if copy is not False and is_scalar(result):
         result = x._on(cast(result.__dx_node__(), result.dtype))  # an array, which updates write to
     if sharding is not None or layout is not None:
         pin = parse_pin(sharding, layout, x.shape, x.dtype, x._env)

@@ -365,6 +365,8 @@ def test_numbers_of_ours_are_written_as_numpys_are(team: dx.Team | None) -> None
         x = of(np.arange(4), team)
         write(x, x > 1, x.mean())
         assert_equal(x, np.array([0, 1, 1, 1]))
+        with pytest.raises(TypeError, match="according to the rule 'safe'"):
+            write(x, x > 1, x * 1.5)
     assert_equal(dx.compress([True], of(np.array(2), team), axis=0), np.array([2]))
     dates = of(np.zeros((2, 0), "M8[s]"), team)
     assert_equal(dx.sliding_window_view(dates, 1, axis=0)[0], np.zeros((0, 1), "M8[s]"))
