@@ -354,7 +354,9 @@ class Flat(DistArray):
         elif value.size == 1:
             seen[index] = value.reshape(())
         elif value.size:
-            shape = seen[index].shape
+            shape = parse_index(index, seen.shape).shape
+            if shape is None:  # how many a mask picks is to be counted
+                shape = seen[index].shape
             if value.shape != shape:
                 with use(self.team, self.device):
                     value = namespace().resize(value, shape)

@@ -192,9 +192,7 @@ class Methods:
                 f"Cannot cast array data from {self.dtype!r} to {wanted!r} according to the rule {casting!r}"
             )
         made = elementwise.astype(self, wanted, copy=copy)
-        if self.shape or made is self:
-            return made
-        return elementwise.as_scalar(made) if is_scalar(self) else made
+        return elementwise.as_scalar(made) if made is not self and is_scalar(self) else made
 
     def copy(self: Any, order: str = "C") -> Any:
         """Return an array of the same elements that aliases nothing; nothing is copied until one of the two is

@@ -382,7 +382,7 @@ class Updates(Generic[AnyHandle]):
 
     def _combined(self, mode: Mode, value: Any) -> AnyHandle:
         x = self._array
-        return x._boxed(_updated(x, x.__dx_node__(), (), self._index, mode, value))
+        return x._boxed(_updated(x, x.__dx_node__(), (), parse_index(self._index, x.shape), mode, value))
 
 
 def update_at(x: Handle, ufunc: str, index: Index, *value: Any) -> None:
@@ -405,16 +405,22 @@ def update_at(x: Handle, ufunc: str, index: Index, *value: Any) -> None:
     if not hasattr(operand, "dtype"):
         with naming(b=operand):
             operand = np.asarray(operand)
-    if len(operand.shape) > parse_index(index, x.shape).ndim:
+    parsed = parse_index(index, x.shape)
+    if len(operand.shape) > parsed.ndim:
         raise ValueError("array is not broadcastable to correct shape")
-    x._advance(lambda version: _updated(x, version, x._lens, index, ufunc, operand, "unsafe"))
+    x._advance(lambda version: _updated(x, version, x._lens, parsed, ufunc, operand, "unsafe"))
 
 
 def _updated(
-    x: Handle, version: Expr, lens: Lens, index: Index, mode: Mode, value: Any, casting: Casting = "same_kind"
+    x: Handle,
+    version: Expr,
+    lens: Lens,
+    parsed: Basic | Advanced,
+    mode: Mode,
+    value: Any,
+    casting: Casting = "same_kind",
 ) -> Expr:
     """Return the version of a base after an update at an index of what `x` sees of it through `lens`."""
-    parsed = parse_index(index, x.shape)
     if type(parsed) is Advanced:
         return _scatter(version, lens, placed(x, parsed), value, mode, casting)
     assert type(parsed) is Basic

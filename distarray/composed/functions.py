@@ -224,7 +224,7 @@ def put(a: DistArray, ind: Any, v: Any, mode: str = "raise") -> None:
         at = indexing.confined(at, a.size, mode)
     if not at.size or not given.size:
         return
-    a.flat[at] = _repeated(given, at.size)
+    a.flat[at] = given
 
 
 def _as_positions(ind: DistArray) -> DistArray:

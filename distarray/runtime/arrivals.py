@@ -28,9 +28,6 @@ from distarray.runtime.members import executor_for
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-#: As long as a client of distributed tries to connect, by default.
-_CONNECT_SECONDS = 30.0
-
 
 class ClusterName(NamedTuple):
     """A ClusterName is a cluster as pickles name it, and the client that the array had."""
@@ -71,9 +68,8 @@ def client_named(name: ClusterName) -> Any:
 
 
 def _wait_for(client: Any) -> None:
-    """Wait while a client connects that another thread of a worker has just made."""
-    end = time.monotonic() + _CONNECT_SECONDS
-    while client.status in ("newly-created", "connecting") and time.monotonic() < end:
+    """Wait while a client connects that another thread of a worker has just made; one that cannot is closed."""
+    while client.status in ("newly-created", "connecting"):
         time.sleep(0.01)
 
 

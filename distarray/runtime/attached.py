@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -87,15 +87,20 @@ async def gathered(
         await settle([future for key, future in by_key.items() if key not in found])
         rest = [key for key in by_key if key not in found]
         held = await client.scheduler.who_has(keys=rest)
+        workers = sorted({address for places in held.values() for address in places})
+
+        async def are_alive(workers: Sequence[str] = workers) -> bool:
+            return len(await client.scheduler.ncores(workers=workers)) == len(workers)
+
         if client.direct_to_workers:
             gather = sys.modules["distributed.utils_comm"].gather_from_workers
-            if (read := await _while_alive(client, held, gather(held, rpc=client.rpc))) is None:
+            if (read := await while_alive(gather(held, rpc=client.rpc), are_alive)) is None:
                 continue
             found |= read[0]
             rest = [key for key in rest if key not in found]
         if not rest:
             return found
-        if (response := await _while_alive(client, held, client.scheduler.gather(keys=rest))) is None:
+        if (response := await while_alive(client.scheduler.gather(keys=rest), are_alive)) is None:
             continue
         if response["status"] == "OK":
             found |= response["data"]
@@ -106,17 +111,16 @@ async def gathered(
     raise BlocksLostError(f"block {rest[0]!r} could not be brought here from the workers that hold it")
 
 
-async def _while_alive(client: Any, held: Mapping[Any, Sequence[str]], reading: Awaitable[Any]) -> Any:
-    """Return what reading results gives from the workers that hold them; None if one of these is lost meanwhile, which
-    distributed would try to reach for half a minute.
+async def while_alive(reading: Awaitable[Any], are_alive: Callable[[], Awaitable[bool]]) -> Any:
+    """Return what reading results from workers gives; None if one of these is lost meanwhile, which distributed would
+    try to reach for half a minute.
     """
     import asyncio
 
-    workers = sorted({address for places in held.values() for address in places})
     waiting = asyncio.ensure_future(reading)
     try:
         while not (await asyncio.wait((waiting,), timeout=_LOOK_SECONDS))[0]:
-            if len(await client.scheduler.ncores(workers=workers)) < len(workers):
+            if not await are_alive():
                 return None
         return waiting.result()
     finally:

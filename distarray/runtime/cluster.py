@@ -39,8 +39,6 @@ from distarray.sharding.team import Team
 #: Attempts to bring host data to two workers while workers are being lost.
 _ATTEMPTS = 12
 _MAY_BE_FULL = " (a worker whose memory is full is ended by its nanny, whose log says so)"
-#: Between looks at who was lost while blocks are on their way.
-_LOOK_SECONDS = 0.25
 #: Above the tasks of evaluations: host data is being waited for.
 _PUT_PRIORITY = 10
 
@@ -481,16 +479,12 @@ class ClusterExecutor:
 
     async def _gather_near(self, places: Mapping[Key, list[str]]) -> dict[Key, Any]:
         """Return the blocks straight from the workers that have them; none if one of these is lost meanwhile."""
-        gathering = asyncio.ensure_future(gather_from_workers(places, rpc=self.client.rpc))
-        try:
-            while not (await asyncio.wait((gathering,), timeout=_LOOK_SECONDS))[0]:
-                # distributed would try for half a minute to reach it.
-                if any(address not in self.placement.workers for (address,) in places.values()):
-                    return {}
-            found: dict[Key, Any] = gathering.result()[0]
-            return found
-        finally:
-            gathering.cancel()
+
+        async def are_alive() -> bool:
+            return all(address in self.placement.workers for (address,) in places.values())
+
+        found = await attached.while_alive(gather_from_workers(places, rpc=self.client.rpc), are_alive)
+        return {} if found is None else found[0]
 
     async def _scatter(self, blocks: Mapping[Key, Any], members: Mapping[Key, int], device: str) -> dict[Key, Future]:
         homes = {key: self.homes[member] for key, member in members.items()}
