@@ -89,6 +89,12 @@ def _even_cut(node: Expr, ndim: int) -> Sharding | None:
     return cut if cut.n_tiles > 1 else None
 
 
+def is_one_tile(node: Expr) -> bool:
+    """Return whether an array does not lie in several tiles: of what is pending, nobody knows yet."""
+    known = lying(node)
+    return known is None or known.n_tiles == 1
+
+
 def row_cut(node: Expr) -> Sharding | None:
     """Return how an array is cut along axis 0 for work on its tiles; None where it is one tile.
 

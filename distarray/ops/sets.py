@@ -23,7 +23,7 @@ from distarray.ops.indexing import take
 from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import moveaxis
 from distarray.ops.marks import chosen, counts_of, places_of, ranks_of, scattered
-from distarray.ops.programs import Ask, row_cut, run, vector_cut
+from distarray.ops.programs import Ask, is_one_tile, row_cut, run, vector_cut
 from distarray.ops.runs import sorted_vector
 from distarray.ops.searching import searchsorted
 from distarray.ops.sorting import argsort, lexsort, sort
@@ -124,7 +124,7 @@ def distinct(
         Whether all nan are one element; else each is one of its own.
     """
     node, box = one_array(name, x)
-    if node.env.device == "cpu" and node.nbytes <= node.env.block_nbytes and row_cut(node) is None:
+    if node.env.device == "cpu" and node.nbytes <= node.env.block_nbytes and is_one_tile(node):
         found = run(name, _of_small(node, facts, axis, equal_nan))
     elif axis is None:
         found = run(name, _of_vector(bind_reshape(node, (node.size,)), facts, equal_nan))
