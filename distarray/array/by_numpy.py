@@ -124,19 +124,24 @@ def call_by_numpy(
         return None
     if counters.active:
         small.count()
-    return _boxed(value, x, [block for _, block in seen])
+    return _boxed(value, x, seen)
 
 
-def _boxed(value: Any, x: Handle, blocks: Sequence[HostArray]) -> Any:
-    """Return what numpy's function returns of some blocks, each array as a handle that lives where `x` does; None for
-    what is none.
+def _boxed(value: Any, x: Handle, seen: Sequence[_Seen]) -> Any:
+    """Return what numpy's function returns of some blocks, each array as a handle that lives where `x` does, an
+    argument as itself; None for what is none.
     """
     if isinstance(value, np.ndarray):
+        blocks = []
+        for handle, block in seen:
+            if value is block and handle is not None:
+                return handle
+            blocks.append(block)
         return x._of(owned(value, blocks), SOURCE, block_type(value.dtype, value.shape, x._base.type.env))
     if isinstance(value, np.generic):
         return x._of(np.asarray(value), GET, block_type(value.dtype, (), x._base.type.env))
     if isinstance(value, tuple | list):
-        parts = [_boxed(each, x, blocks) for each in value]
+        parts = [_boxed(each, x, seen) for each in value]
         return None if any(part is None for part in parts) else type(value)(parts)
     return None
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray.arguments import choice, count, diagonal, host_array, integer, number, parse_shape, shown
+from distarray.arguments import count, diagonal, host_array, integer, number, parse_shape, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_create, bind_get, bind_reshape, unbox
@@ -21,6 +21,7 @@ from distarray.expr.expr import Environment, Expr, cut_of
 from distarray.expr.op import Op, declare
 from distarray.expr.rewrite import FULL
 from distarray.ops.families import Array, one_array
+from distarray.ops.lenses import grid_lenses
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, DTypeLike, Shape
 
@@ -276,24 +277,10 @@ def meshgrid(*arrays: Array, indexing: str = "xy", sparse: bool = False) -> list
     sparse
         Whether every other axis keeps extent 1.
     """
-    choice(indexing, ("xy", "ij"), "indexing")
     if not arrays:
         return []
     operands = unbox("meshgrid", arrays)
     nodes = [n if type(n) is Expr else full((), n, None, operands.env) for n in operands.nodes]
-    ndim = len(nodes)
-    places = list(range(ndim))
-    if indexing == "xy" and ndim > 1:
-        places[0], places[1] = 1, 0
-    whole = [1] * ndim
-    for place, n in zip(places, nodes):
-        whole[place] = n.size
-    grids = []
-    for place, n in zip(places, nodes):
-        n = bind_reshape(n, (n.size,))  # numpy flattens what is no vector
-        lens = Affine.identity(n.shape)
-        for axis in range(ndim):
-            if axis != place:
-                lens = lens.expanded(axis)
-        grids.append(operands.box(bind_get(n, lens if sparse else lens.broadcast(whole))))
-    return grids
+    grid = grid_lenses([n.size for n in nodes], indexing, sparse)
+    # numpy flattens what is no vector
+    return [operands.box(bind_get(bind_reshape(n, (n.size,)), lens)) for n, lens in zip(nodes, grid)]

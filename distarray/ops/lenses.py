@@ -12,7 +12,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from distarray.arguments import MAX_COUNT, integer, integers, normalize_axes, normalize_axis, refuse_loose_axis
+from distarray.arguments import MAX_COUNT, choice, integer, integers, normalize_axes, normalize_axis, refuse_loose_axis
 from distarray.expr.affine import Affine, Term
 from distarray.types import AxesLike, Shape
 
@@ -40,7 +40,7 @@ def flip_lens(shape: Shape, axis: AxesLike = None) -> Affine:
 
 def expand_lens(shape: Shape, axis: AxesLike) -> Affine:
     """Return new axes of extent 1 at the positions `axis` of the result."""
-    added = integers(axis, "axis")
+    added = integers(integer(axis, "axis") if hasattr(axis, "ndim") else axis, "axis")
     lens = Affine.identity(shape)
     for a in sorted(normalize_axes(added, len(shape) + len(added))):
         lens = lens.expanded(a)
@@ -73,6 +73,26 @@ def squeeze_lens(shape: Shape, axis: AxesLike = None) -> Affine:
 def broadcast_lens(shape: Shape, to: Shape) -> Affine:
     """Return an array of `shape` seen as one of shape `to`."""
     return Affine.identity(shape).broadcast(to)
+
+
+def grid_lenses(sizes: Sequence[int], indexing: str, is_sparse: bool) -> list[Affine]:
+    """Return for each axis of a grid the vector of coordinates along it as an array of the grid; if that is sparse,
+    with extent 1 along every other axis. With ``"xy"`` the first two axes change places.
+    """
+    choice(indexing, ("xy", "ij"), "indexing")
+    ndim = len(sizes)
+    places = list(range(ndim))
+    if indexing == "xy":
+        places[:2] = places[:2][::-1]
+    whole = tuple([sizes[place] for place in places])  # the exchange is its own inverse
+    grid = []
+    for place, n in zip(places, sizes):
+        lens = Affine.identity((n,))
+        for axis in range(ndim):
+            if axis != place:
+                lens = lens.expanded(axis)
+        grid.append(lens if is_sparse else lens.broadcast(whole))
+    return grid
 
 
 def diagonal_lens(shape: Shape, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Affine:
