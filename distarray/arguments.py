@@ -31,8 +31,8 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def integer(value: Any, name: str) -> int:
-    """Return an int, from anything that has an index.
+def integer(value: Any, name: str, *, truths: bool = True) -> int:
+    """Return an int, from anything that has an index; with `truths` from True and False too.
 
     Raises
     ------
@@ -46,9 +46,11 @@ def integer(value: Any, name: str) -> int:
     TypeError: k=1.5 must be an integer, not float
     """
     try:
-        return index(value)
+        if truths or type(value) is not bool:
+            return index(value)
     except TypeError:
-        raise TypeError(f"{name}={shown(value)} must be an integer, not {type(value).__name__}") from None
+        pass
+    raise TypeError(f"{name}={shown(value)} must be an integer, not {type(value).__name__}") from None
 
 
 def diagonal(k: Any, less: int = 0) -> int:
@@ -154,8 +156,11 @@ _LOOSE_AXES = frozenset({list, bool, np.bool})
 
 
 def refuse_loose_axis(axis: Any) -> None:
-    """Raise numpy's TypeError for a list of axes and for a truth value, which only some of its functions take."""
-    if type(axis) in _LOOSE_AXES:
+    """Raise numpy's TypeError for a list or an array of axes and for a truth value, which only some of its functions
+    take.
+    """
+    kind = type(axis)
+    if kind is not int and (kind in _LOOSE_AXES or getattr(axis, "ndim", None)):
         raise TypeError(f"axis={shown(axis)} must be an integer or a tuple of integers, not {type(axis).__name__}")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import host_array, keeps_axes, normalize_axes, shown
+from distarray.arguments import host_array, keeps_axes, normalize_axes, refuse_loose_axis, shown
 from distarray.array.array import DistArray
 from distarray.array.by_numpy import call_by_numpy
 from distarray.array.out import into
@@ -195,6 +195,7 @@ def _axes(x: DistArray, axis: Any) -> tuple[int, ...]:
     # numpy lets a number be reduced along the axis it would have.
     if not x.ndim and type(axis) is int and axis in (0, -1):
         return ()
+    refuse_loose_axis(axis)
     return normalize_axes(axis, x.ndim)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from distarray.arguments import choice, integer, integers, normalize_axis, sequence, shown
+from distarray.errors import warn_user
 from distarray.expr.expr import Expr
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.fft_lengths import result_dtype, transform
@@ -91,6 +92,16 @@ def _steps(name: str, x: Array, s: Lengths, axes: Axes) -> list[tuple[int | None
     lengths: list[int | None] | None = (
         None if s is None else [n if n is None else integer(n, "s") for n in sequence(s, "s", "integers")]
     )
+    if lengths is not None and axes is None:
+        warn_user(
+            "`axes` should not be `None` if `s` is not `None` (Deprecated in NumPy 2.0): pass the axes of the lengths",
+            DeprecationWarning,
+        )
+    if lengths is not None and None in lengths:
+        warn_user(
+            "Passing an array containing `None` values to `s` is deprecated in NumPy 2.0: -1 is the length of an axis",
+            DeprecationWarning,
+        )
     if axes is None:
         n_axes = node.ndim if lengths is None else len(lengths)
         chosen = [normalize_axis(a, node.ndim, "axes") for a in range(-n_axes, 0)]

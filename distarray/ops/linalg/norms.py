@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from distarray.arguments import integers, normalize_axes, normalize_axis, number, shown
+from distarray.arguments import integers, normalize_axes, normalize_axis, number, refuse_loose_axis, shown
 from distarray.expr.bind import Box, bind_create, bind_get, bind_reshape
 from distarray.expr.expr import Expr
 from distarray.ops.creation import EYE
@@ -145,6 +145,8 @@ def norm(x: Array, ord: float | str | None = None, axis: AxesLike = None, keepdi
             return vector_norm(x, keepdims=keepdims)
         axes: tuple[int, ...] = tuple(range(node.ndim))
     else:
+        if not isinstance(axis, bool):
+            refuse_loose_axis(axis)
         axes = tuple([normalize_axis(a, node.ndim) for a in integers(axis, "axis")])
     if len(axes) == 1:
         if isinstance(ord, str):
