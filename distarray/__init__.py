@@ -74,7 +74,7 @@ _HOMES = {
     "distarray.composed.nans": "nan_to_num nanargmax nanargmin nancumprod nancumsum",
     "distarray.composed.numpy_signatures": (
         "all amax amin any argmax argmin argsort around clip concat concatenate count_nonzero cumprod cumsum "
-        "diff max mean min prod ptp repeat round sort stack std sum take trace var where"
+        "diff dot max mean min prod ptp repeat round sort stack std sum take trace var where"
     ),
     "distarray.composed.overlap": "map_overlap",
     "distarray.composed.pieces": "block piecewise trim_zeros",
@@ -90,7 +90,7 @@ _HOMES = {
     ),
     "distarray.composed.signals": "convolve correlate gradient interp trapezoid unwrap",
     "distarray.composed.sliding": "coarsen sliding_window_view",
-    "distarray.composed.tensors": "cross einsum einsum_path",
+    "distarray.composed.tensors": "cross einsum einsum_path tensordot",
     "distarray.composed.tree_reduction": "reduction",
     "distarray.composed.views": (
         "array_split atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_to diag diagonal dsplit "
@@ -116,7 +116,7 @@ _HOMES = {
     "distarray.io.text": "genfromtxt loadtxt savetxt",
     "distarray.io.xarray_view": "to_xarray",
     "distarray.io.zarr": "from_zarr to_zarr",
-    "distarray.ops.contractions": "dot inner kron matmul matvec outer tensordot vdot vecdot vecmat",
+    "distarray.ops.contractions": "inner kron matmul matvec outer vdot vecdot vecmat",
     "distarray.ops.differences": "ediff1d",
     "distarray.ops.elementwise": (
         "abs absolute acos acosh add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan "

@@ -89,7 +89,8 @@ from distarray.composed.nans import (
 )
 from distarray.composed.numpy_signatures import (
     all, amax, amin, any, argmax, argmin, argsort, around, clip, concat, concatenate, count_nonzero, cumprod,
-    cumsum, diff, max, mean, min, prod, ptp, repeat, round, sort, stack, std, sum, take, trace, var, where
+    cumsum, diff, dot, max, mean, min, prod, ptp, repeat, round, sort, stack, std, sum, take, trace, var,
+    where
 )
 from distarray.composed.overlap import (
     map_overlap
@@ -126,7 +127,7 @@ from distarray.composed.sliding import (
     coarsen, sliding_window_view
 )
 from distarray.composed.tensors import (
-    cross, einsum, einsum_path
+    cross, einsum, einsum_path, tensordot
 )
 from distarray.composed.tree_reduction import (
     reduction
@@ -184,7 +185,7 @@ from distarray.io.zarr import (
     from_zarr, to_zarr
 )
 from distarray.ops.contractions import (
-    dot, inner, kron, matmul, matvec, outer, tensordot, vdot, vecdot, vecmat
+    inner, kron, matmul, matvec, outer, vdot, vecdot, vecmat
 )
 from distarray.ops.differences import (
     ediff1d

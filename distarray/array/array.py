@@ -32,9 +32,8 @@ from distarray.expr.bind import bind_get
 from distarray.expr.expr import GET, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, Index, known_index, parse_index
 from distarray.expr.lens import Component, Link, Reshape
-from distarray.ops import paths
+from distarray.ops import elementwise, paths
 from distarray.ops.creation import zeros_like
-from distarray.ops.elementwise import as_scalar
 from distarray.runtime import small
 from distarray.types import HostArray
 
@@ -64,15 +63,20 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     @property
     def real(self) -> Self:
         """Return the real part; a view."""
-        return self._view(Component("real")) if self.dtype.kind == "c" else self
+        if self.dtype.kind != "c":
+            return self
+        return elementwise.real(self) if is_scalar(self) else self._view(Component("real"))
 
     @real.setter
     def real(self, value: Any) -> None:
-        self.real[...] = value if hasattr(value, "dtype") else np.asarray(value)
+        part = self._view(Component("real")) if self.dtype.kind == "c" else self
+        part[...] = value if hasattr(value, "dtype") else np.asarray(value)
 
     @property
     def imag(self) -> Self:
         """Return the imaginary part; a view, and read-only zeros for real arrays."""
+        if is_scalar(self):
+            return elementwise.imag(self)  # type: ignore[no-any-return]  # boxed as it is
         if self.dtype.kind == "c":
             return self._view(Component("imag"))
         zeros: Self = zeros_like(self)
@@ -83,7 +87,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     def imag(self, value: Any) -> None:
         if self.dtype.kind != "c":
             raise TypeError("array does not have imaginary part to set")
-        self.imag[...] = value if hasattr(value, "dtype") else np.asarray(value)
+        self._view(Component("imag"))[...] = value if hasattr(value, "dtype") else np.asarray(value)
 
     @property
     def flat(self) -> Flat:
@@ -122,7 +126,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
                 return element
             made = bind_get(self.__dx_node__(), parsed.affine)
             if not made.shape and made.op is not GET:  # an index makes a number, also of what it had not to look into
-                made = as_scalar(made)
+                made = elementwise.as_scalar(made)
             return self._on(made)
         assert type(parsed) is Advanced
         return picked(self, parsed)

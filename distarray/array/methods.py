@@ -16,7 +16,6 @@ import numpy as np
 from distarray.arguments import integer, memory_order, naming, shown
 from distarray.array.handle import is_scalar
 from distarray.array.namespace import namespace
-from distarray.array.out import into
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.expr.lens import Bits
@@ -356,20 +355,20 @@ class Methods:
 
     def dot(self: Any, b: Any, out: Any = None) -> Any:
         """Return the dot product; see `distarray.dot`."""
-        return into(out, namespace().dot(self, b))
+        return namespace().dot(self, b, out)
 
     # ------------------------------------------------------------------------------------------------- values
 
     def fill(self: Any, value: Any) -> None:
         """Set all elements to one value."""
-        if hasattr(type(value), "__dx_node__"):
-            if value.ndim:
-                raise ValueError(f"setting an array element with a sequence. (value={shown(value)})")
-        else:
-            one = np.empty(1, self.dtype)
+        if hasattr(type(value), "__dx_node__") and value.ndim:
+            # Only of one element numpy makes a truth value, and says of all else what it is not.
+            value = np.asarray(value) if value.size == 1 else np.broadcast_to(np.zeros((), value.dtype), value.shape)
+        if not hasattr(type(value), "__dx_node__"):
+            one = np.empty((), self.dtype)
             with naming(value=value):
                 one.fill(value)
-            value = one[0]
+            value = one[()]
         self[...] = value
 
     def item(self: Any, *args: Any) -> Any:

@@ -32,11 +32,11 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     """
     array = as_distarray(x)
     made: DistArray = elementwise.nan_to_num(array, copy, nan, posinf, neginf)
-    if copy or array is not x:
-        return made
-    if array.dtype.kind in "fc":
-        array[...] = made
-    return array  # type: ignore[no-any-return]  # `x` itself
+    if not copy and array is x:
+        if array.dtype.kind in "fc":
+            array[...] = made
+        made = x
+    return made if made.shape else made[()]
 
 
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:

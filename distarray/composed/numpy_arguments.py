@@ -43,6 +43,11 @@ _INSTEAD: Mapping[str, str] = {"chunks": "; cut with sharding=, or with x.rechun
 _SYNONYMS: Mapping[str, str] = {"rcond": "rtol"}
 #: numpy's functions that leave `out` to a ufunc, which broadcasts its result to it.
 _BROADCASTING = frozenset({np.isposinf, np.isneginf, np.fix, np.einsum})
+#: How numpy's functions cast to `out`, where it is not ``same_kind``.
+_CASTINGS: Mapping[Function, str] = {
+    np.einsum: "safe",
+    **dict.fromkeys((np.median, np.nanmedian, np.nanpercentile, np.nanquantile), "unsafe"),
+}
 
 
 class _Place(NamedTuple):
@@ -81,7 +86,7 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
     given = [positional[i] for i in range(len(positional))]
     _check(ours, len(given), tuple(keywords))
     made = ours(*given, **keywords)
-    casting = keywords.get("casting") or "same_kind"
+    casting = keywords.get("casting") or _CASTINGS.get(function, "same_kind")
     return into(out, made, casting=casting, broadcasts=function in _BROADCASTING)
 
 

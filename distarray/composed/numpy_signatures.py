@@ -299,7 +299,20 @@ def trace(
     x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Any = None
 ) -> DistArray:
     """Return the sum over the diagonal of two axes."""
-    made = contractions.trace(x, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype)
+    return _put(out, contractions.trace(x, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype))
+
+
+@ready_made(2)
+def dot(a: Any, b: Any, out: Any = None) -> DistArray:
+    """Return the sum of products over the last axis of `a` and the last but one of `b`; a product with a scalar
+    otherwise. `out` has the shape and the dtype of the result.
+    """
+    made = contractions.dot(a, b)
+    if hasattr(out, "dtype") and (out.dtype, out.shape) != (made.dtype, made.shape):
+        raise ValueError(
+            "output array is not acceptable (must have the right datatype, number of dimensions, and be a C-Array): it "
+            f"has {out.dtype} and the shape {out.shape}, the result {made.dtype} and {made.shape}"
+        )
     return into(out, made)  # type: ignore[no-any-return]
 
 
@@ -309,7 +322,10 @@ def trace(
 @ready_made(1)
 def round(x: Any, /, decimals: int = 0, out: Any = None) -> DistArray:
     """Return `x` rounded to `decimals` places, halves to even."""
-    return into(out, elementwise.round(x, decimals))  # type: ignore[no-any-return]
+    made = elementwise.round(x, decimals)
+    if hasattr(out, "dtype"):  # numpy computes in `out`, which has to take the steps between too
+        np.empty(0, made.dtype).round(decimals, np.empty(0, out.dtype))
+    return into(out, made)  # type: ignore[no-any-return]
 
 
 around = round

@@ -13,7 +13,7 @@ import numpy as np
 
 from distarray.arguments import normalize_axis
 from distarray.array.array import DistArray
-from distarray.composed.views import as_distarray, beside
+from distarray.composed.views import as_distarray, beside, without_number
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, joining, sets, sorting
 from distarray.ops.families import by_numpy
@@ -100,11 +100,17 @@ def unique(
 @side_by_side
 def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> DistArray:
     """Return where the elements of `x1` are among those of `x2`. Nothing is computed; numpy's `kind` changes
-    nothing.
+    nothing, but there is a ``table`` of integers only.
     """
+    if kind not in (None, "sort", "table"):
+        raise ValueError(f"Invalid kind: {kind!r}. Please use None, 'sort' or 'table'.")
     if not isinstance(x1, DistArray) and not isinstance(x2, DistArray):
         x1 = as_distarray(x1)
-    return sets.isin(x1, x2, invert=invert)  # type: ignore[no-any-return]  # boxed
+    if kind == "table" and any(as_distarray(x).dtype.kind not in "biu" for x in (x1, x2)):
+        raise ValueError(
+            "The 'table' method is only supported for boolean or integer arrays. Please select 'sort' or None for kind."
+        )
+    return without_number(sets.isin(x1, x2, invert=invert))
 
 
 @side_by_side

@@ -11,10 +11,10 @@ import numpy as np
 
 from distarray.arguments import integer, integers, naming, normalize_axis, shown
 from distarray.array.array import DistArray
-from distarray.composed.views import as_distarray, beside, moveaxis, permute_dims
+from distarray.composed.views import as_distarray, beside, moveaxis, permute_dims, without_number
 from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import einsums, joining, lenses, linalg
+from distarray.ops import contractions, einsums, joining, lenses, linalg
 from distarray.ops.linalg import LinAlgError
 from distarray.ops.subscripts import parse_subscripts, resolve_ellipses
 from distarray.types import NBytesLike
@@ -74,7 +74,10 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 @wraps(einsums.einsum)
 def einsum(*operands: Any, **options: Any) -> DistArray:
     view = None if options.keys() - {"optimize"} else _einsum_view(operands)
-    return einsums.einsum(*operands, **options) if view is None else view
+    if view is not None:
+        return view
+    made: DistArray = einsums.einsum(*operands, **options)
+    return made if made.shape else made[()]
 
 
 def _einsum_view(operands: Sequence[Any]) -> DistArray | None:
@@ -136,6 +139,17 @@ def einsum_path(
     path: Any = np.einsum_path  # its stub knows fewer arguments
     with naming(subscripts=operands[0] if operands else None, optimize=optimize):
         return path(*dummies, optimize=optimize, einsum_call=einsum_call)
+
+
+@wraps(contractions.tensordot)
+def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> DistArray:
+    return without_number(contractions.tensordot(x1, x2, axes))
+
+
+@wraps(linalg.matrix_power)
+def matrix_power(x: Any, n: int, /) -> Any:
+    made = linalg.matrix_power(x, n)
+    return x if n == 1 and isinstance(x, DistArray) else made  # numpy returns the array itself
 
 
 def tensorinv(a: Any, ind: int = 2) -> DistArray:

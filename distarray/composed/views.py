@@ -7,6 +7,7 @@ argument may be anything that makes an array.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -16,10 +17,11 @@ from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes as _common_shape
+from distarray.expr.expr import SOURCE
 from distarray.expr.lens import get, strided_dummy
 from distarray.expr.lens import shares_memory as _lenses_share
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import creation, lenses, manipulation
+from distarray.ops import creation, elementwise, lenses, manipulation
 from distarray.types import AxesLike, HostArray
 
 
@@ -39,6 +41,16 @@ def as_it_is(x: Any) -> DistArray:
 def beside(x: DistArray, given: Any) -> DistArray:
     """Return `given`, or the array of host data where `x` lives."""
     return given if isinstance(given, DistArray) else asarray(given, team=x.team, device=x.device)
+
+
+def without_number(x: DistArray) -> DistArray:
+    """Return the result of a function of which numpy makes an array, where `x` has no axes: operators in place write to
+    it. An array that has axes is returned itself.
+    """
+    if x.shape:
+        return x
+    block = x._ready()
+    return elementwise.as_array(x) if block is None else x._of(block, SOURCE, x._base.type)
 
 
 # ---------------------------------------------------------------------------------------------------- axes
@@ -83,8 +95,9 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> DistArray:
 
 
 def flip(x: Any, /, axis: AxesLike = None) -> DistArray:
-    """Return the elements in reverse order along `axis`, all axes by default. A view."""
-    return _seen(x, lenses.flip_lens, axis)
+    """Return the elements in reverse order along `axis`, all axes by default. A view; of no axes the number."""
+    own = _seen(x, lenses.flip_lens, axis)
+    return own if own.shape else own[()]
 
 
 def flipud(m: Any) -> DistArray:
@@ -162,12 +175,16 @@ def _is_no_number(x: Any) -> bool:
 
 @side_by_side
 def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[DistArray, ...]:
-    """Return the coordinates of a grid from those along its axes: broadcast views.
+    """Return the coordinates of a grid from those along its axes.
 
-    ``indexing="xy"`` exchanges the first two axes, as plots want it. `copy` is numpy's; no memory is shared that could
-    be written.
+    ``indexing="xy"`` exchanges the first two axes, as plots want it. With ``copy=False`` they are views, of which those
+    that broadcast are read-only.
     """
-    return tuple(creation.meshgrid(*map(as_distarray, arrays), indexing=indexing, sparse=sparse))
+    own = [as_distarray(x) for x in arrays]
+    if copy:
+        return tuple(creation.meshgrid(*own, indexing=indexing, sparse=sparse))
+    grid = lenses.grid_lenses([x.size for x in own], indexing, sparse)
+    return tuple([x.reshape(x.size)._view(lens, readonly=prod(lens.shape) > x.size) for x, lens in zip(own, grid)])
 
 
 def _atleast(ndim: int, arrays: Sequence[Any]) -> Any:  # one array or a tuple of them, as numpy

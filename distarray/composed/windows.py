@@ -11,7 +11,7 @@ import numpy as np
 from distarray.arguments import number
 from distarray.array.array import DistArray
 from distarray.composed.creation import arange, empty, ones
-from distarray.composed.views import as_distarray
+from distarray.composed.views import as_distarray, without_number
 from distarray.ops import elementwise, special
 
 
@@ -68,4 +68,4 @@ def i0(x: Any) -> DistArray:
         raise TypeError("i0 not supported for complex values")
     if x.dtype.kind != "f":
         x = x.astype(np.float64)
-    return special.i0(x).astype(x.dtype, copy=False)  # type: ignore[no-any-return]  # boxed as x is
+    return without_number(special.i0(x).astype(x.dtype, copy=False))

@@ -199,19 +199,21 @@ def _put_whole(node: Expr) -> Expr | None:
 
 
 def _identity_on(kinds: str) -> Rewrite:
-    """Return the rewrite f(x) -> x for these kinds of dtypes."""
+    """Return the rewrite f(x) -> x for these kinds of dtypes; what a function gives without axes is a number, as `x`
+    may not be.
+    """
 
     def rewrite(node: Expr) -> Expr | None:
         x: Any = node.operands[0]
         dtype = x.dtype
-        return x if dtype.kind in kinds and dtype == node.dtype and not node.params else None
+        return x if node.shape and dtype.kind in kinds and dtype == node.dtype and not node.params else None
 
     return rewrite
 
 
 def _self_inverse(node: Expr) -> Expr | None:
     x: Any = node.operands[0]
-    if x.op is not node.op or (found := _pending(x)) is None:
+    if x.op is not node.op or not node.shape or (found := _pending(x)) is None:
         return None
     source = found[0]
     # logical_not(logical_not(3)) is True

@@ -251,6 +251,14 @@ def as_scalar(x: Array) -> Array:
     return x if node.shape else bind_map(SCALAR, (x,))
 
 
+def as_array(x: Array) -> Array:
+    """Return the result of a function of which numpy makes an array, also without axes: operators in place write to
+    it.
+    """
+    node, _ = one_array("array", x)
+    return x if node.shape else bind_map(ASTYPE, (x,), (node.dtype.str,))
+
+
 def _check_cast(old: np.dtype[Any], new: np.dtype[Any]) -> None:
     # Numbers cast to anything; what dates and time spans cast to, numpy knows.
     if old.kind in "mM" or new.kind in "mM":
@@ -283,7 +291,7 @@ def pow(x1: Array, x2: Array, /) -> Array:
         if type(exponent) is int:
             # numpy finds the first element that it cannot raise to the power; of unsigned ones it says more
             if exponent < 0 and type(base) is Expr and base.size and kinds[0] != "u":
-                raise ValueError("Integers to negative integer powers are not allowed.")
+                np.power(np.ones(1, base.dtype), exponent)
         elif kinds[1] == "i":
             return bind_map(POW_INTEGER, (x1, x2))
     return bind_map(POW, (x1, x2))

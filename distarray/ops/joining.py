@@ -14,6 +14,7 @@ from distarray.arguments import (
     CASTINGS,
     choice,
     integers,
+    naming,
     normalize_axis,
     refuse_loose_axis,
     sequence,
@@ -25,6 +26,7 @@ from distarray.expr.bind import Box, bind_create, bind_get, bind_put, bind_resha
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import EMPTY, constant
+from distarray.ops.elementwise import as_array
 from distarray.ops.families import Array, by_numpy, one_array, ready_made, view
 from distarray.ops.lenses import expand_lens, slice_lens
 from distarray.ops.manipulation import at_least, ravel
@@ -190,12 +192,12 @@ def roll(x: Array, /, shift: Any, axis: Any = None) -> Array:
     node, box = one_array("roll", x)
     if axis is None:
         flat = bind_reshape(node, (node.size,))
-        shifts = integers(shift, "shift")
-        return box(bind_reshape(_rolled(flat, {0: sum(shifts)}), node.shape))
-    if max(np.ndim(shift), np.ndim(axis)) > 1:
-        raise ValueError(f"'shift' and 'axis' should be scalars or 1D sequences: shift={shown(shift)}, axis={axis}")
+        shifts = _shifts(shift)
+        return box(as_array(bind_reshape(_rolled(flat, {0: sum(shifts)}), node.shape)))
+    if np.ndim(axis) > 1:
+        raise ValueError(f"'shift' and 'axis' should be scalars or 1D sequences: axis={axis}")
     axes = [normalize_axis(a, node.ndim) for a in integers(axis, "axis")]
-    shifts = integers(shift, "shift")
+    shifts = _shifts(shift)
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
         raise ValueError(f"shift={shifts} and axis={tuple(axes)} do not broadcast: they are of different length")
     by: dict[int, int] = {}
@@ -203,6 +205,16 @@ def roll(x: Array, /, shift: Any, axis: Any = None) -> Array:
         a = axes[i % len(axes)]
         by[a] = by.get(a, 0) + shifts[i % len(shifts)]
     return box(_rolled(node, by))
+
+
+def _shifts(shift: Any) -> tuple[int, ...]:
+    """Return by how much elements move: numpy makes an int of whatever it is given."""
+    if type(shift) is int:
+        return (shift,)
+    if np.ndim(shift) > 1:
+        raise ValueError(f"'shift' and 'axis' should be scalars or 1D sequences: shift={shown(shift)}")
+    with naming(shift=shift):
+        return tuple([int(n) for n in np.atleast_1d(np.asarray(shift)).tolist()])
 
 
 def _rolled(node: Expr, by: dict[int, int]) -> Expr:

@@ -25,7 +25,7 @@ from distarray.expr.bind import (
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.creation import full
-from distarray.ops.elementwise import astype
+from distarray.ops.elementwise import as_scalar, astype
 from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.indexing import along, take, take_along_axis
 from distarray.ops.joining import stack
@@ -140,7 +140,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
         raise ValueError("all keys need to be the same shape")
     if not nodes[0].ndim:
         normalize_axis(axis, 1)
-        return operands.box(full((), 0, np.dtype(np.intp), operands.env))
+        return operands.box(as_scalar(full((), 0, np.dtype(np.intp), operands.env)))
     axis = normalize_axis(axis, nodes[0].ndim)
     order = argsort(nodes[0], axis=axis)
     for key in nodes[1:]:
