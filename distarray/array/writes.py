@@ -173,8 +173,8 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
     if type(value) in SCALARS and dtype.kind in "biufc":
         return _scalar(value, dtype)
     node: Expr
-    if dtype.kind in "iu" and isinstance(value, Handle) and value.dtype.kind == "f" and _is_known_number(value):
-        value = elements.item(value.__dx_node__())[()]  # numpy refuses an infinite one as an integer
+    if dtype.kind in "iu" and isinstance(value, Handle) and value.dtype.kind in "fmM" and _is_known_number(value):
+        value = elements.item(value.__dx_node__())[()]  # numpy refuses an infinite one as an integer, and dates
     value = nested(value)
     if type(value) is Expr:
         node = value

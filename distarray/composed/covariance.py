@@ -52,6 +52,8 @@ def cov(
     if not x.shape[0]:
         return empty((0, 0), team=x.team, device=x.device)
     less = operator.index(int(not bias) if ddof is None else int(ddof))
+    if x.dtype.kind in "biu":  # numpy takes the mean away in place
+        np.subtract(np.empty(0, x.dtype), np.empty(0), out=np.empty(0, x.dtype))
     weights, divisor = _weights(x, fweights, aweights, less)
     if divisor <= 0:
         warn_user("Degrees of freedom <= 0 for slice")
@@ -81,7 +83,7 @@ def _variables(m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray:
     )
     rows: DistArray = x.astype(wanted, copy=False)
     rows = rows.reshape((1, -1)) if rows.ndim < 2 else rows if rowvar else rows.T
-    if other is None:
+    if other is None or not rows.shape[0]:  # of no variable, numpy does not look at `y`
         return rows
     more = other.astype(wanted, copy=False)
     more = more.reshape((1, -1)) if more.ndim < 2 else more

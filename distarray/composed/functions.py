@@ -29,6 +29,8 @@ from distarray.composed.creation import empty_like, zeros
 from distarray.composed.nonzero import flatnonzero
 from distarray.composed.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import broadcast_shapes as common_shape
+from distarray.expr.bind import nested
+from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, indexing, lenses, reductions, repetition
 from distarray.ops.families import by_numpy
@@ -124,8 +126,8 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
     with np.errstate(all="ignore"):
         np.copyto(target, _sample(src), casting=casting)
     if where is True:
-        # As an array it casts without a check.
-        dst[...] = np.asarray(src) if isinstance(src, np.generic | complex) else src
+        # As an array it casts without a check, and lacks the axes of one element in front that `dst` has not.
+        dst[...] = src if hasattr(src, "dtype") and not isinstance(src, np.generic) else _as_array(src)
         return
     mask = beside(dst, where)
     if mask.dtype != bool:
@@ -143,6 +145,11 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
 def _write_where(dst: DistArray, mask: DistArray, values: DistArray) -> None:
     # Cast first: in a dtype common to both, elements that stay might lose digits.
     dst[...] = elementwise.where(mask, values.astype(dst.dtype, copy=False), dst)
+
+
+def _as_array(src: Any) -> Any:
+    """Return a number or a sequence as an array of numpy; one of ours, where arrays of ours are in it."""
+    return as_distarray(src) if type(nested(src)) is Expr else np.asarray(src)
 
 
 def _sample(src: Any) -> Any:

@@ -52,7 +52,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
         raise ValueError("object too deep for desired array" if x.ndim > 1 else "object of too small depth")
     if x.dtype.kind not in "biu":
         raise TypeError(f"Cannot cast array data from {x.dtype!r} to dtype('int64') according to the rule 'safe'")
-    n = integer(minlength, "minlength")
+    n = integer(minlength, "minlength", truths=False)
     if n < 0:
         raise ValueError("'minlength' must not be negative")
     parse_shape(n, "minlength")
@@ -117,6 +117,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> DistArray:
     if x.dtype.kind == "c":
         raise TypeError("x may not be complex")
     edges = bins if isinstance(bins, DistArray) else host_array(bins, "bins")
+    if not np.can_cast(edges.dtype, np.float64, "safe"):
+        raise TypeError(f"bins: Cannot cast array data from {edges.dtype!r} to dtype('float64') according to 'safe'")
     if edges.ndim != 1:
         raise ValueError(f"object too deep for desired array: bins={shown(bins)} must have one axis")
     side = "left" if right else "right"

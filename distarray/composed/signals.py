@@ -116,7 +116,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         if value is not None:
             number(value, name, real=values.dtype.kind != "c")
     if period is not None:
-        number(period, "period", real=True)
+        number(period, "period")
     real, complex_ = np.dtype(np.float64), np.dtype(np.complex128)
     of_values = complex_ if values.dtype.kind == "c" else real
     for array, name, to in ((x, "x", real), (knots, "xp", real), (values, "fp", of_values)):
@@ -136,7 +136,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         n = knots.size
     values = values.astype(np.result_type(values.dtype, np.float64), copy=False)
     if n == 1:
-        inner: Any = manipulation.broadcast_to(values, x.shape)  # whatever the position, nan too
+        inner: Any = manipulation.broadcast_to(values[0], x.shape)  # whatever the position, nan too
     else:
         at = (placed(x, knots, "right") - 1).clip(0, n - 2)
         if values.dtype.kind == "c":

@@ -151,6 +151,10 @@ def _masked(ufunc: np.ufunc, mask: Any, inputs: tuple[Any, ...]) -> list[Any]:
     for.
     """
     number = 0 if ufunc is np.arctanh else 1  # whose value at one is infinite
+    if ufunc is np.power and type(inputs[1]) is int and inputs[1] < 0:
+        # Of integers it is an error where there is one to be computed: it is of the dtype that it would have.
+        dtype = ufunc.resolve_dtypes((*map(_weak, inputs), None))[1]
+        inputs = (inputs[0], beside(inputs[0], np.asarray(inputs[1], dtype)))
     return [v if type(v) in SCALARS else elementwise.where(mask, v, _as_weak(number, v)) for v in inputs]
 
 

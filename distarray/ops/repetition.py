@@ -55,7 +55,8 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
 def tile(x: Array, repetitions: int | Sequence[int], /) -> Array:
     """Return `x` beside itself: so many times along each axis."""
     node, box = one_array("tile", x)
-    times = integers(repetitions, "repetitions")
+    is_mask = getattr(repetitions, "dtype", None) == np.bool  # whose truth values are counts
+    times = integers(np.asarray(repetitions, np.intp) if is_mask else repetitions, "repetitions")
     ndim = max(node.ndim, len(times))
     times = (1,) * (ndim - len(times)) + times
     if any(t < 0 for t in times):

@@ -1,0 +1,284 @@
+"""Arguments that are odd but legal, or just not: results on small, planned and cut arrays are NumPy's, and so are
+classes of errors, warnings, and what is shared.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.array.handle import is_scalar
+from distarray.testing.assertions import assert_equal
+
+Of = Callable[[Any], Any]  # from what makes an array to an array of numpy, or of ours
+Call = Callable[[Any, Of], Any]  # of a namespace
+
+
+@pytest.fixture(params=["small", "planned", "cut"])
+def of(request: pytest.FixtureRequest) -> Iterator[Of]:
+    """Arrays of ours that are computed at the call, by a plan, and by a plan for two members."""
+    team = dx.Team((2,), ("r",)) if request.param == "cut" else None
+
+    def make(data: Any) -> Any:
+        host = np.array(data)
+        pin = None if team is None or not host.ndim else (("r",), *[None] * (host.ndim - 1))
+        return dx.asarray(host, team=team, sharding=pin)
+
+    with dx.config.set({} if request.param == "small" else {"eager_bytes": 0, "block_bytes": 0}):
+        yield make
+
+
+def outcome(call: Call, xp: Any, of: Of) -> tuple[Any, set[type[Warning]]]:
+    """Return what a call gives, or the error that it raises, and the classes of its warnings."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            found = call(xp, of)
+            if isinstance(found, dx.DistArray):
+                found.compute()
+        except Exception as error:
+            found = error
+    return found, {w.category for w in told}
+
+
+def assert_as_numpy(call: Call, of: Of) -> None:
+    expected, warned = outcome(call, np, np.array)
+    found, told = outcome(call, dx, of)
+    if isinstance(expected, Exception):
+        assert isinstance(found, Exception) and (isinstance(found, type(expected)) or isinstance(expected, type(found)))
+        return
+    assert not isinstance(found, Exception), found
+    assert told == warned - {UserWarning}  # numpy's of `where` without `out`
+    pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
+    for ours, theirs in pairs:
+        assert_equal(ours, theirs)
+        if isinstance(ours, dx.DistArray):
+            assert is_scalar(ours) == isinstance(theirs, np.generic), "a number in place of an array, or the other way"
+
+
+def written(call: Callable[..., Any], *data: Any) -> Call:
+    """Return the call on arrays of these data, which gives the first of them."""
+
+    def run(xp: Any, of: Of) -> Any:
+        arrays = [of(each) for each in data]
+        call(xp, *arrays)
+        return arrays[0]
+
+    return run
+
+
+def set_first(x: Any, value: Any) -> None:
+    x[(0,) * x.ndim] = value
+
+
+V, M = np.array([3.0, 1.0, 2.0]), np.arange(6.0).reshape(2, 3)
+I = np.array([1, 2, 3])  # noqa: E741
+SQUARE = np.arange(4.0).reshape(2, 2)
+
+
+def _seen_through_a_grid(sparse: bool, indexing: str) -> Call:
+    def run(xp: Any, of: Of) -> Any:
+        x, y = of(V), of(I * 1.5)
+        grid = xp.meshgrid(x, y, copy=False, sparse=sparse, indexing=indexing)
+        x[0], y[1] = 9, 7
+        return tuple(grid)
+
+    return run
+
+
+#: What is shared: of what the call gives, an element is written.
+SHARED: dict[str, Call] = {
+    **{
+        f"{'sparse' if sparse else 'dense'} grid {indexing}": _seen_through_a_grid(sparse, indexing)
+        for sparse in (False, True)
+        for indexing in ("xy", "ij")
+    },
+    "sparse grid": written(lambda xp, x: set_first(xp.meshgrid(x, [1.0, 2.0], copy=False, sparse=True)[0], 9), V),
+    "copied grid": written(lambda xp, x: set_first(xp.meshgrid(x, [1.0, 2.0], sparse=True)[0], 9), V),
+    "first power": written(lambda xp, x: set_first(xp.linalg.matrix_power(x, 1), 9), SQUARE),
+    "second power": written(lambda xp, x: set_first(xp.linalg.matrix_power(x, 2), 9), SQUARE),
+    "edges": written(lambda xp, e, x: set_first(xp.histogram(x, bins=e)[1], 9), np.arange(4.0), V),
+    "nan_to_num": written(lambda xp, x: set_first(xp.nan_to_num(x, copy=False), 9), [np.nan, 1.0]),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_memory_is_shared_as_numpys(name: str, of: Of) -> None:
+    assert_as_numpy(SHARED[name], of)
+
+
+COPIED: dict[str, Call] = {
+    "a row": written(lambda xp, x: xp.copyto(x, [[1, 2]]), [0.0, 0.0]),
+    "a row where": written(lambda xp, x: xp.copyto(x, [[1, 2]], where=[True, False]), [0.0, 0.0]),
+    "too many": written(lambda xp, x: xp.copyto(x, [[1, 2], [3, 4]]), [0.0, 0.0]),
+    **{
+        f"{value} to {dtype}": written(
+            lambda xp, x, v=value, c=casting: xp.copyto(x, v, casting=c), np.arange(3).astype(dtype)
+        )
+        for value in (np.nan, np.inf, 1e30, 2.5, 300, -1, 1 + 2j)
+        for dtype in ("i8", "i4", "u1", "?", "f4")
+        for casting in ("unsafe",)
+    },
+    "no integer": written(lambda xp, x: xp.copyto(x, np.nan), I),
+    "an array": written(lambda xp, x, v: xp.copyto(x, v, casting="unsafe"), I, [np.nan, 1.0, 2.0]),
+    "fill with one element": written(lambda xp, x, v: x.fill(v), [True, False], [1.0]),
+    "fill with a zero": written(lambda xp, x, v: x.fill(v), [True, False], [[0.0]]),
+    "fill with two": written(lambda xp, x, v: x.fill(v), [True, False], [1.0, 1.0]),
+    **{
+        f"fill {d} with an array": written(lambda xp, x, v: x.fill(v), np.zeros(2, d), [1.0])
+        for d in ("i4", "f8", "c8", "m8[s]")
+    },
+    "a time span as an integer": written(lambda xp, x, v: set_first(x, v[1]), I, np.array([1, 2], "m8[s]")),
+    "digitize dates": lambda xp, of: xp.digitize(of([1, 2]), of(np.array([1, 2], "m8[s]"))),
+}
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_values_are_copied_and_refused_as_numpys(name: str, of: Of) -> None:
+    assert_as_numpy(COPIED[name], of)
+
+
+def _power(base: Any, exponent: Any, mask: Any, out: Any) -> Call:
+    def run(xp: Any, of: Of) -> Any:
+        return xp.power(of(base), of(exponent) if np.ndim(exponent) else exponent, out=of(out), where=mask)
+
+    return run
+
+
+@pytest.mark.parametrize("mask", [False, [False] * 3, [False, True, False], True], ids=repr)
+@pytest.mark.parametrize("exponent", [-1, -300, [-1, -2, 3]], ids=repr)
+@pytest.mark.parametrize("base", ["i8", "i1", "u1", "?", "f4"])
+def test_powers_that_nobody_asked_for_are_no_error(base: str, exponent: Any, mask: Any, of: Of) -> None:
+    assert_as_numpy(_power(I.astype(base), exponent, mask, np.zeros(3)), of)
+
+
+#: Into arrays of other dtypes.
+INTO: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "median": lambda xp, x, out: xp.median(x, 0, out=out),
+    "nanmedian": lambda xp, x, out: xp.nanmedian(x, 0, out=out),
+    "nanpercentile": lambda xp, x, out: xp.nanpercentile(x, 50, 0, out=out),
+    "percentile": lambda xp, x, out: xp.percentile(x, 50, 0, out=out),
+    "dot": lambda xp, x, out: xp.dot(x, x[0], out=out),
+    "dot, method": lambda xp, x, out: x.dot(x[0], out),
+    "einsum": lambda xp, x, out: xp.einsum("ij->i", x, out=out),
+    "round": lambda xp, x, out: xp.round(x[0], 1, out=out),
+    "round to tens": lambda xp, x, out: xp.round(x[0], -1, out=out),
+    "trace": lambda xp, x, out: xp.trace(x, out=out[:1].reshape(())),
+}
+
+
+@pytest.mark.parametrize("target", ["f8", "f4", "i4", "?"])
+@pytest.mark.parametrize("source", ["f8", "i4", "u1"])
+@pytest.mark.parametrize("name", INTO)
+def test_results_go_into_arrays_of_the_dtypes_that_numpy_takes(name: str, source: str, target: str, of: Of) -> None:
+    data = (np.arange(9).reshape(3, 3) * 2 + 1).astype(source)
+    assert_as_numpy(lambda xp, of: INTO[name](xp, of(data), of(np.zeros(3, target))), of)
+
+
+REFUSED: dict[str, Call] = {
+    **{f"cov {d}": lambda xp, of, d=d: xp.cov(of(M), dtype=d) for d in ("i8", "?", "f4")},
+    **{f"bincount {n}": lambda xp, of, n=n: xp.bincount(of(I), minlength=n) for n in (True, 5, 2.0)},
+    **{
+        f"isin {kind} {d}": lambda xp, of, kind=kind, d=d: xp.isin(of(I.astype(d)), of(I), kind=kind)
+        for kind in ("table", "sort", "other")
+        for d in ("f8", "i4", "?")
+    },
+    **{
+        f"{name} {label}": lambda xp, of, name=name, axis=axis: getattr(xp, name)(of(M), axis=axis(of))
+        for name in ("sum", "max", "all", "std", "ptp", "count_nonzero", "nansum", "nanmax", "expand_dims", "flip")
+        for label, axis in {
+            "an array of one": lambda of: of([1]),
+            "an array of two": lambda of: of([0, 1]),
+            "a number": lambda of: of([1, 0])[0],
+            "an array without axes": lambda of: of(1),
+            "a list": lambda of: [1],
+        }.items()
+    },
+    "squeeze": lambda xp, of: xp.squeeze(of(M[:, :1]), axis=of([1])),
+    "norm, array": lambda xp, of: xp.linalg.norm(of(M), axis=of([0, 1])),
+    "norm, list": lambda xp, of: xp.linalg.norm(of(M), axis=[1]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_arguments_are_refused_as_numpys(name: str, of: Of) -> None:
+    assert_as_numpy(REFUSED[name], of)
+
+
+@pytest.mark.parametrize("axes", ["none", None, (0, 1)], ids=repr)
+@pytest.mark.parametrize("s", [None, (2,), (2, 2), (None, 2), (-1, 2)], ids=repr)
+@pytest.mark.parametrize("name", ["fftn", "irfftn", "rfft2"])
+def test_lengths_without_axes_are_deprecated_at_every_call(name: str, s: Any, axes: Any, of: Of) -> None:
+    options = {"s": s} if axes == "none" else {"s": s, "axes": axes}
+    for _ in range(2):
+        assert_as_numpy(lambda xp, of: getattr(xp.fft, name)(of(SQUARE), **options), of)
+
+
+ROLLED: list[Any] = [True, 1.0, 2.5, [True], [True, False], [1.0], np.True_, [[1]], "1", None]
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+@pytest.mark.parametrize("shift", ROLLED, ids=repr)
+@pytest.mark.parametrize("axis", [None, 0, (0, 1)], ids=repr)
+def test_shifts_are_what_int_makes_of_them(shift: Any, axis: Any, is_ours: bool, of: Of) -> None:
+    if is_ours and (shift is None or isinstance(shift, str)):
+        return
+    assert_as_numpy(lambda xp, of: xp.roll(of(M), of(shift) if is_ours else shift, axis=axis), of)
+
+
+@pytest.mark.parametrize("times", [True, [True, False], [False, True]], ids=repr)
+def test_truth_values_are_repetitions(times: Any, of: Of) -> None:
+    assert_as_numpy(lambda xp, of: xp.tile(of(M), of(times)), of)
+
+
+#: Of arrays and numbers without axes, some functions make numbers and some arrays.
+WITHOUT_AXES: dict[str, Callable[[Any, Any], Any]] = {
+    "flip": lambda xp, x: xp.flip(x),
+    "nan_to_num": lambda xp, x: xp.nan_to_num(x),
+    "einsum": lambda xp, x: xp.einsum("->", x),
+    "einsum of an ellipsis": lambda xp, x: xp.einsum("...", x),
+    "positive": lambda xp, x: +x,
+    "conj": lambda xp, x: xp.conj(x),
+    "twice negative": lambda xp, x: xp.negative(-x),
+    "abs": lambda xp, x: abs(x),
+    "round": lambda xp, x: xp.round(x),
+    "tensordot": lambda xp, x: xp.tensordot(x, x, 0),
+    "tensordot of vectors": lambda xp, x: xp.tensordot(x.reshape(1), x.reshape(1), 1),
+    "dot": lambda xp, x: xp.dot(x, x),
+    "roll": lambda xp, x: xp.roll(x, 1),
+    "isin": lambda xp, x: xp.isin(x, x),
+    "lexsort": lambda xp, x: xp.lexsort((x,)),
+    "real": lambda xp, x: x.real,
+    "imag": lambda xp, x: xp.imag(x) * 1,
+}
+
+
+@pytest.mark.parametrize("value", [2.5, -3, 1 + 2j], ids=repr)
+@pytest.mark.parametrize("make", [lambda of, v: of(v), lambda of, v: of([v, v])[1]], ids=["array", "number"])
+@pytest.mark.parametrize("name", WITHOUT_AXES)
+def test_numbers_and_arrays_without_axes_are_told_apart(name: str, make: Any, value: Any, of: Of) -> None:
+    assert_as_numpy(lambda xp, of: WITHOUT_AXES[name](xp, make(of, value)), of)
+
+
+def test_the_bessel_function_makes_arrays(of: Of) -> None:
+    assert_as_numpy(lambda xp, of: xp.i0(of(2.5)), of)
+
+
+@pytest.mark.parametrize("period", [None, 3.0, 2 + 0j, -2, 0], ids=repr)
+@pytest.mark.parametrize("points", [([2.0], [3.0]), ([2.0], [3j]), ([2.0, 3.0], [3.0, 4.0])], ids=repr)
+@pytest.mark.parametrize("x", [1.0, [1.0], [1.0, 5.0], [[1.0]]], ids=repr)
+def test_interpolation_between_few_points(x: Any, points: Any, period: Any, of: Of) -> None:
+    assert_as_numpy(lambda xp, of: xp.interp(of(x), of(points[0]), of(points[1]), period=period), of)
+
+
+@pytest.mark.parametrize("rowvar", [True, False])
+@pytest.mark.parametrize("y", [(0,), (0, 3), (3,), (1, 0), (2, 3)], ids=repr)
+@pytest.mark.parametrize("m", [(0, 3), (2, 0), (2, 3)], ids=repr)
+def test_covariance_with_nothing(m: tuple[int, ...], y: tuple[int, ...], rowvar: bool, of: Of) -> None:
+    data = [np.arange(np.prod(shape), dtype=float).reshape(shape) ** 2 for shape in (m, y)]
+    assert_as_numpy(lambda xp, of: xp.cov(of(data[0]), of(data[1]), rowvar=rowvar), of)
