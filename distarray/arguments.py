@@ -164,6 +164,11 @@ def refuse_loose_axis(axis: Any) -> None:
         raise TypeError(f"axis={shown(axis)} must be an integer or a tuple of integers, not {type(axis).__name__}")
 
 
+def is_axis_of_number(axis: Any) -> bool:
+    """Return whether an axis is the one that numpy's reductions let an array without axes have."""
+    return isinstance(axis, int | np.integer) and not isinstance(axis, bool) and axis in (0, -1)
+
+
 def parse_shape(shape: Any, name: str = "shape") -> Shape:
     """Return the extents of an array that is made: an integer is one axis.
 

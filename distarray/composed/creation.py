@@ -165,11 +165,11 @@ def indices(
     """Return the index along each axis at every point of a grid: one array with the axes first, or sparse ones."""
     kept = {key: where[key] for key in ("team", "device") if key in where}
     env = environment(**kept)
-    grids = [DistArray._on(node) for node in creation.indices(dimensions, dtype, env)]
     if sparse:
-        return tuple(
-            g[tuple(slice(None) if a == axis else slice(0, 1) for a in range(g.ndim))] for axis, g in enumerate(grids)
-        )
+        extents = list(enumerate(parse_shape(dimensions, "dimensions")))
+        edges = [[n if a == axis else 1 for a, n in extents] for axis, _ in extents]
+        return tuple([DistArray._on(creation.indices(edge, dtype, env)[axis]) for axis, edge in enumerate(edges)])
+    grids = [DistArray._on(node) for node in creation.indices(dimensions, dtype, env)]
     from distarray.ops.joining import stack
 
     if not grids:

@@ -283,19 +283,23 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
             raise TypeError(f"invalid entry {i} in condlist: should be boolean ndarray, not of {held}")
     if not hasattr(default, "dtype") and not isinstance(default, bool | int | float | complex):
         default = host_array(default, "default")
-    return _chosen(condlist, [*choicelist, default])
+    return _chosen(condlist, [*choicelist, default], "same_kind")
 
 
-def _chosen(conditions: Sequence[Any], choices: Sequence[Any]) -> DistArray:
+def _chosen(conditions: Sequence[Any], choices: Sequence[Any], casting: Casting = "unsafe") -> DistArray:
     """Return for each element the first choice whose condition is true, else the last choice; all of one common
-    dtype.
+    dtype, to which each casts as `casting` says: of numbers their own dtype.
     """
     arrays: list[Any] = [
         c if isinstance(c, DistArray | bool | int | float | complex) else np.asarray(c) for c in choices
     ]
     dtype = np.result_type(*(getattr(c, "dtype", c) for c in arrays))
     # of one dtype before any two are joined: two numbers of Python would give a dtype of their own
-    others: list[Any] = [(c if hasattr(c, "dtype") else np.asarray(c)).astype(dtype, copy=False) for c in arrays]
+    own: list[Any] = [c if hasattr(c, "dtype") else np.asarray(c) for c in arrays]
+    for c in own[:-1]:
+        if not np.can_cast(c.dtype, dtype, casting):
+            raise TypeError(f"Cannot cast array data from {c.dtype!r} to {dtype!r} according to the rule {casting!r}")
+    others = [c.astype(dtype, copy=False) for c in own]
     result: DistArray = others.pop()
     for condition, array in zip(reversed(conditions), reversed(others)):
         result = elementwise.where(condition, array, result)

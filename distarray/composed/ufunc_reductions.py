@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import host_array, keeps_axes, normalize_axes, refuse_loose_axis, shown
+from distarray.arguments import host_array, is_axis_of_number, keeps_axes, normalize_axes, refuse_loose_axis, shown
 from distarray.array.array import DistArray
 from distarray.array.by_numpy import call_by_numpy
 from distarray.array.out import into
@@ -193,7 +193,7 @@ def _identity(ufunc: np.ufunc, dtype: DType) -> np.generic | None:
 
 def _axes(x: DistArray, axis: Any) -> tuple[int, ...]:
     # numpy lets a number be reduced along the axis it would have.
-    if not x.ndim and type(axis) is int and axis in (0, -1):
+    if not x.ndim and is_axis_of_number(axis):
         return ()
     refuse_loose_axis(axis)
     return normalize_axes(axis, x.ndim)
@@ -213,7 +213,7 @@ def _fold(
     name = ufunc.__name__
     if begins and 0 in x.shape:
         kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keep or a not in axes)
-        return full_like(x, start, dtype=loop, shape=kept)
+        return elementwise.as_scalar(full_like(x, start, dtype=loop, shape=kept))
     if mask is not None:
         # What has no value of nothing may count `start` any number of times: max, min, lcm.
         neutral = _identity(ufunc, loop)

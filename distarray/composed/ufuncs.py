@@ -128,6 +128,8 @@ def _loop(ufunc: np.ufunc, inputs: tuple[Any, ...], options: dict[str, Any], cas
     known = (*[_weak(v) for v in inputs], *[None] * ufunc.nout)
     chosen = {} if signature is None else {"signature": signature}
     with naming(dtype=dtype, signature=options.get("signature"), casting=casting):
+        if casting == "equiv":  # of a number that does not cast so, NumPy 2.4 ends the process below
+            ufunc(*[v if type(v) in SCALARS else np.empty(0, _weak(v)) for v in inputs], casting=casting, **chosen)
         resolved = ufunc.resolve_dtypes(known, casting=casting, **chosen)
     return tuple(resolved[: ufunc.nin])
 
@@ -155,7 +157,8 @@ def _masked(ufunc: np.ufunc, mask: Any, inputs: tuple[Any, ...]) -> list[Any]:
         # Of integers it is an error where there is one to be computed: it is of the dtype that it would have.
         dtype = ufunc.resolve_dtypes((*map(_weak, inputs), None))[1]
         inputs = (inputs[0], beside(inputs[0], np.asarray(inputs[1], dtype)))
-    return [v if type(v) in SCALARS else elementwise.where(mask, v, _as_weak(number, v)) for v in inputs]
+    home = next(v for v in inputs if isinstance(v, DistArray))
+    return [v if type(v) in SCALARS else elementwise.where(mask, beside(home, v), _as_weak(number, v)) for v in inputs]
 
 
 def _as_weak(number: int, like: Any) -> Any:

@@ -372,7 +372,8 @@ class _ArgExtremum(Monoid):
         if type(a) is np.ndarray and a.size == 1 and a.dtype.kind != "c":
             return right if _is_first(b.flat[0], j.flat[0], a.flat[0], i.flat[0], is_max=self.is_max) else left
         xp = namespace(a)
-        better, equal = (b > a if self.is_max else b < a), a == b
+        with np.errstate(invalid="ignore"):  # complex numbers that are nan, of which numpy's function says nothing
+            better, equal = (b > a if self.is_max else b < a), a == b
         if _has_nan(a):
             nan_a, nan_b = a != a, b != b
             better, equal = (better & ~nan_a) | (nan_b & ~nan_a), equal | (nan_a & nan_b)

@@ -26,7 +26,7 @@ from distarray.expr.bind import Box, bind_create, bind_get, bind_put, bind_resha
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import EMPTY, constant
-from distarray.ops.elementwise import as_array
+from distarray.ops.elementwise import as_array, warn_of_lost_imaginary_part
 from distarray.ops.families import Array, by_numpy, one_array, ready_made, view
 from distarray.ops.lenses import expand_lens, slice_lens
 from distarray.ops.manipulation import at_least, ravel
@@ -77,6 +77,8 @@ def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike | None = None, casting
     for d in dtypes:
         if not np.can_cast(d, wanted, casting):
             raise TypeError(f"Cannot cast array data from {d!r} to {wanted!r} according to the rule '{casting}'")
+    if wanted.kind not in "cb" and any(d.kind == "c" for d in dtypes):
+        warn_of_lost_imaginary_part()
     return wanted
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from distarray.arguments import keeps_axes, normalize_axes, normalize_axis, refuse_loose_axis
+from distarray.arguments import is_axis_of_number, keeps_axes, normalize_axes, normalize_axis, refuse_loose_axis
 from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
 from distarray.expr.bind import bind_reduce, bind_reshape, unbox
@@ -110,7 +110,7 @@ def _over_windows(
 
 
 def _axes(op: Op, axis: AxesLike, ndim: int) -> tuple[int, ...]:
-    if not ndim and op in _ALONG_NUMBERS and type(axis) is int and axis in (0, -1):
+    if not ndim and op in _ALONG_NUMBERS and is_axis_of_number(axis):
         return ()
     refuse_loose_axis(axis)
     return normalize_axes(axis, ndim)
@@ -280,14 +280,23 @@ def cumulative_sum(
     """Return partial sums along `axis`, which only a one-dimensional array may leave out; after a 0 if
     `include_initial`.
     """
-    return _cumulative("add", x, axis, dtype, include_initial)
+    return _cumulative("add", x, _only_axis(axis), dtype, include_initial)
 
 
 def cumulative_prod(
     x: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Array:
     """Return partial products along `axis`, which only a one-dimensional array may leave out; after a 1 if asked."""
-    return _cumulative("multiply", x, axis, dtype, include_initial)
+    return _cumulative("multiply", x, _only_axis(axis), dtype, include_initial)
+
+
+def _only_axis(axis: AxesLike) -> int | None:
+    """Return the axis that stands alone in a tuple, which numpy's new functions take beside an integer."""
+    if type(axis) is not tuple:
+        return axis  # type: ignore[return-value]  # checked where it is used
+    if len(axis) != 1:
+        raise ValueError(f"accumulate does not allow multiple axes: axis={axis}")
+    return int(axis[0])
 
 
 def cumsum(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:

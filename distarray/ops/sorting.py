@@ -176,7 +176,7 @@ def _partitioned(name: str, a: Array, kth: Any, axis: int | None, kind: Any, ord
     op, dtype = (PARTITION, node.dtype) if name == "partition" else (ARGPARTITION, np.dtype(np.intp))
     moved = moveaxis(node, axis, -1)
     if not n:
-        return box(node if name == "partition" else astype(node, np.intp))
+        return box(node if name == "partition" else full(node.shape, 0, np.dtype(np.intp), node.env))
     at = tuple(sorted({int(p) % n for p in places}))
     made = bind(op, (moved,), moved.shape, dtype, runtime=(at,))
     return box(moveaxis(made, -1, axis))

@@ -282,3 +282,46 @@ def test_interpolation_between_few_points(x: Any, points: Any, period: Any, of: 
 def test_covariance_with_nothing(m: tuple[int, ...], y: tuple[int, ...], rowvar: bool, of: Of) -> None:
     data = [np.arange(np.prod(shape), dtype=float).reshape(shape) ** 2 for shape in (m, y)]
     assert_as_numpy(lambda xp, of: xp.cov(of(data[0]), of(data[1]), rowvar=rowvar), of)
+
+
+NOTHING = np.zeros((0, 3))
+#: Found by random arguments.
+FOUND: dict[str, Call] = {
+    **{
+        f"{name} of a number along {axis!r}": lambda xp, of, name=name, axis=axis: getattr(xp, name)(of(2.0), axis=axis)
+        for name in ("sum", "max", "nanmax", "nanargmax", "nanstd", "ptp")
+        for axis in (np.int8(0), np.int64(-1), 1)
+    },
+    **{
+        f"{name} of nothing": lambda xp, of, name=name: getattr(xp, name)(of(NOTHING), initial=5)
+        for name in ("sum", "max", "nansum", "nanmin")
+    },
+    **{
+        f"cumulative_sum along {axis}": lambda xp, of, axis=axis: xp.cumulative_sum(of(M), axis=axis)
+        for axis in ((0,), (0, 1), (), 1)
+    },
+    **{
+        f"sparse indices of {shape}": lambda xp, of, shape=shape: tuple(xp.indices(shape, sparse=True))
+        for shape in ((0, 2), (2, 0), (2, 3), (0,))
+    },
+    "a number cast by a masked ufunc": lambda xp, of: xp.add(
+        of(V), 300, dtype="f4", casting="unsafe", where=[True, False, True], out=of(np.zeros(3, "f4"))
+    ),
+    **{
+        f"{value!r} cast as equivalent": lambda xp, of, value=value: xp.subtract(
+            of(V.astype("f4")), value, casting="equiv"
+        )
+        for value in (1, 1.5, 1j, True)
+    },
+    "equivalent dtypes": lambda xp, of: xp.add(of(V), of(V), casting="equiv"),
+    "stacked without imaginary parts": lambda xp, of: xp.stack([of(I), of(V + 1j)], dtype="i8", casting="unsafe"),
+    "selected of a wider dtype": lambda xp, of: xp.select([of(V > 1)] * 2, [of(I.astype("u1")), 1]),
+    "selected with a wider default": lambda xp, of: xp.select([of(V > 1)], [of(I.astype("u1"))], 1),
+    "the first nan of complex numbers": lambda xp, of: xp.argmin(of([[1 + 1j], [np.nan], [0]]), axis=0),
+    "positions of no complex numbers": lambda xp, of: xp.argpartition(of(np.zeros(0, complex)), 0),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_random_arguments_have_found(name: str, of: Of) -> None:
+    assert_as_numpy(FOUND[name], of)
