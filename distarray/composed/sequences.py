@@ -93,7 +93,12 @@ def _between(
     n_steps = num - 1 if endpoint else num
     index = arange(num, dtype=np.int64, team=home.team, device=home.device).reshape((-1,) + (1,) * delta.ndim)
     step: DistArray = delta / n_steps if n_steps > 0 else delta * np.nan
-    values: DistArray = (index * (step if n_steps > 0 else delta) + first).astype(own, copy=False)
+    # numpy's own steps, as of numbers (`distarray.ops.creation.LinspaceValues`): one step of zero decides for all
+    at = index.astype(own)
+    values: DistArray = at * (step if n_steps > 0 else delta)
+    if n_steps > 0:
+        values = elementwise.where((step == 0).any(), at / n_steps * delta, values)
+    values = (values + first).astype(own, copy=False)
     if endpoint and num > 1:
         values = elementwise.where(index == num - 1, last, values)
     if wanted.kind in "iu":

@@ -313,6 +313,14 @@ FOUND: dict[str, Call] = {
         )
         for value in (1, 1.5, 1j, True)
     },
+    **{
+        f"{name} of {dtype}": lambda xp, of, name=name, dtype=dtype: getattr(xp, name)(
+            of(np.array([2.3, 5.7, 3]).astype(dtype)), of(np.array([7.1, 1.9, 3]).astype(dtype)), 37
+        )
+        for name in ("linspace", "geomspace")
+        for dtype in ("f8", "f4", "f2", "i4", "c8")
+        if name == "linspace" or dtype == "f8"
+    },
     "equivalent dtypes": lambda xp, of: xp.add(of(V), of(V), casting="equiv"),
     "stacked without imaginary parts": lambda xp, of: xp.stack([of(I), of(V + 1j)], dtype="i8", casting="unsafe"),
     "selected of a wider dtype": lambda xp, of: xp.select([of(V > 1)] * 2, [of(I.astype("u1")), 1]),
