@@ -448,9 +448,8 @@ def concat(
     casting: str = "same_kind",
 ) -> DistArray:
     """Return arrays one after the other along `axis`; flattened first if `axis` is None."""
-    if out is not None and dtype is not None:
-        raise TypeError("concatenate() only takes `out` or `dtype` as an argument, but both were provided.")
-    return into(out, joining.concat(arrays, axis=axis, dtype=dtype, casting=casting))  # type: ignore[no-any-return]
+    dtype = _joined_dtype(out, dtype)
+    return _put(out, joining.concat(arrays, axis=axis, dtype=dtype, casting=casting))
 
 
 concatenate = concat
@@ -467,7 +466,17 @@ def stack(
     casting: str = "same_kind",
 ) -> DistArray:
     """Return arrays of one shape along a new axis."""
-    return into(out, joining.stack(arrays, axis=axis, dtype=dtype, casting=casting))  # type: ignore[no-any-return]
+    dtype = _joined_dtype(out, dtype)
+    return _put(out, joining.stack(arrays, axis=axis, dtype=dtype, casting=casting))
+
+
+def _joined_dtype(out: Any, dtype: DTypeLike) -> DTypeLike:
+    """Return the dtype that arrays are cast to before they are joined: where they go to `out`, its own."""
+    if out is None:
+        return dtype
+    if dtype is not None:
+        raise TypeError("concatenate() only takes `out` or `dtype` as an argument, but both were provided.")
+    return getattr(out, "dtype", None)
 
 
 @ready_made(1)

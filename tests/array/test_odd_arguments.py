@@ -321,6 +321,20 @@ FOUND: dict[str, Call] = {
         for dtype in ("f8", "f4", "f2", "i4", "c8")
         if name == "linspace" or dtype == "f8"
     },
+    **{
+        f"{name} of {dtype} into {to}, {casting}": lambda xp, of, name=name, dtype=dtype, to=to, casting=casting: (
+            getattr(xp, name)(
+                [of(I.astype(dtype)), of(I)],
+                casting=casting,
+                out=of(np.zeros(6 if name == "concatenate" else (2, 3), to)),
+            )
+        )
+        for name in ("concatenate", "stack")
+        for dtype in ("f8", "c16")
+        for to in ("f4", "f8", "i4")
+        for casting in ("no", "safe", "same_kind", "unsafe")
+    },
+    "joined into an array and of a dtype": lambda xp, of: xp.stack([of(V)], dtype="f8", out=of(np.zeros((1, 3)))),
     "equivalent dtypes": lambda xp, of: xp.add(of(V), of(V), casting="equiv"),
     "stacked without imaginary parts": lambda xp, of: xp.stack([of(I), of(V + 1j)], dtype="i8", casting="unsafe"),
     "selected of a wider dtype": lambda xp, of: xp.select([of(V > 1)] * 2, [of(I.astype("u1")), 1]),
