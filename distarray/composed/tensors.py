@@ -11,6 +11,7 @@ import numpy as np
 
 from distarray.arguments import integer, integers, naming, normalize_axis, shown
 from distarray.array.array import DistArray
+from distarray.array.handle import is_scalar
 from distarray.composed.views import as_distarray, beside, moveaxis, permute_dims, without_number
 from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
@@ -77,7 +78,7 @@ def einsum(*operands: Any, **options: Any) -> DistArray:
     if view is not None:
         return view
     made: DistArray = einsums.einsum(*operands, **options)
-    return made if made.shape else made[()]
+    return made if made.shape or is_scalar(made) else made[()]
 
 
 def _einsum_view(operands: Sequence[Any]) -> DistArray | None:
