@@ -29,8 +29,14 @@ for _module in pkgutil.walk_packages(distarray.__path__, "distarray."):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Dozens of workers that are threads of this process would read its statistics twice a second each.
-dask.config.set({"distributed.admin.system-monitor.interval": "10s"})
+# Dozens of workers live as long as the run, most of them idle: none looks after itself more often than tests need.
+dask.config.set(
+    {
+        "distributed.admin.system-monitor.interval": "10s",
+        "distributed.admin.tick.interval": "500ms",
+        "distributed.worker.profile.enabled": False,
+    }
+)
 # Processes of workers are forks of one that has loaded what they need, which is two seconds of a processor for each.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .everyday import PROGRAMS, operands_of, ran
 from .ratios import Goal, Ratio, exactly, interleaved, ratio
-from .sizes import SIZE, of_size
+from .sizes import SIZE, few, of_size
 from .systems import IN_PROCESS
 
 #: Operations in which JAX was ahead, others, and loops.
@@ -93,7 +93,7 @@ def goals(size: str = SIZE) -> list[Goal]:
 class CompiledPrograms:
     """asv: the interpreter's time over that of compiled programs."""
 
-    params = ([*BEHIND, *OTHERS, *LOOPS][:: 8 if SIZE == "XS" else 1], [SIZE])
+    params = (few([*BEHIND, *OTHERS, *LOOPS], 8), [SIZE])
     param_names = ("program", "size")
     timeout = 600
 

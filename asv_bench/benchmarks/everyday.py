@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .sizes import SIZE, of_size
+from .sizes import SIZE, few, of_size
 from .small_scripts import SMALL_SCRIPTS
 from .systems import IN_PROCESS, System
 
@@ -326,7 +326,7 @@ class Everydays:
     """asv: times and peak memory of every program on the libraries that run in one process."""
 
     params = (
-        list(PROGRAMS)[:: 8 if SIZE == "XS" else 1],
+        few(PROGRAMS, 8),
         [SIZE],
         ["numpy", "distarray"] if SIZE == "XS" else list(IN_PROCESS),
     )

@@ -23,7 +23,7 @@ from .ratios import Goal, Ratio, exactly
 from .sizes import SIZE, of_size
 
 #: Problems of each mesh of a family.
-N_PROBLEMS = {"XS": 20, "S": 100, "M": 1000}
+N_PROBLEMS = {"XS": 8, "S": 100, "M": 1000}
 FAMILIES = ("A", "B", "C", "D", "E")
 #: Those that are recorded: a smoke test takes two.
 RECORDED = {"XS": ("A", "E"), "S": FAMILIES}

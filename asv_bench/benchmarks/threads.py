@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .ratios import Goal, Ratio, interleaved, ratio
-from .sizes import SIZE, of_size
+from .sizes import SIZE, few, of_size
 
 STEPS = {"XS": 2, "S": 50}
 ROUNDS = {"XS": 3, "S": 11}
@@ -73,7 +73,7 @@ def goals(size: str = SIZE) -> list[Goal]:
 
 
 class TwoThreadsRatio:
-    params = ([SIZE], list(PROGRAMS)[:: 2 if SIZE == "XS" else 1], ["distarray", "numpy"])
+    params = ([SIZE], few(PROGRAMS, 2), ["distarray", "numpy"])
     param_names = ("size", "program", "system")
     timeout = 600
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .inputs import g
 from .ratios import Ratio, interleaved, ratio
-from .sizes import SIZE, of_size
+from .sizes import SIZE, few, of_size
 from .systems import SYSTEMS, System
 
 __all__ = ["GRIDS", "PROGRAMS", "LinearAlgebra", "LinearAlgebraRatio", "bound", "inputs", "operands", "residuals"]
@@ -144,7 +144,7 @@ def ratio_to_numpy(program: str, grid: str, size: str = SIZE, rounds: int = 3) -
 
 
 class LinearAlgebra:
-    params = ([SIZE], list(PROGRAMS), list(COMPARED), list(GRIDS))
+    params = ([SIZE], few(PROGRAMS, 8), list(COMPARED), list(GRIDS))
     param_names = ("size", "program", "system", "grid")
     timeout = 600
 
@@ -162,7 +162,7 @@ class LinearAlgebra:
 
 
 class LinearAlgebraRatio:
-    params = ([SIZE], list(PROGRAMS), list(GRIDS))
+    params = ([SIZE], few(PROGRAMS, 8), list(GRIDS))
     param_names = ("size", "program", "grid")
     timeout = 600
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .inputs import Source
-from .sizes import SIZE, of_size
+from .sizes import SIZE, few, of_size
 from .systems import DISTRIBUTED, DistArray, Program, System
 
 if TYPE_CHECKING:  # needs distributed
@@ -266,19 +266,14 @@ class _Tracked:
     track_plan_seconds.unit = "seconds"  # type: ignore[attr-defined]
 
 
-def _few(variants: Iterable[str]) -> list[str]:
-    """At XS one will do: it shows that the benchmark works."""
-    return list(variants)[: 1 if SIZE == "XS" else None]
-
-
 def timed_params(variants: Iterable[str]) -> tuple[list[Any], ...]:
     """Parameters of `_Timed`."""
-    return _few(variants), [SIZE], list(COMPARED), list(of_size(PARTS))
+    return few(variants), [SIZE], list(COMPARED), list(of_size(PARTS))
 
 
 def tracked_params(variants: Iterable[str]) -> tuple[list[Any], ...]:
     """Parameters of `_Tracked`."""
-    return _few(variants), [SIZE], list(of_size(PARTS))
+    return few(variants), [SIZE], list(of_size(PARTS))
 
 
 def references(workload: Workload) -> tuple[Any, ...]:
