@@ -13,6 +13,10 @@ import numpy as np
 from distarray.arguments import shown
 
 _BITS = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64), "c": (64, 128)}
+_NUMBERS = [np.dtype(f"{kind}{bits // 8}") for kind, sizes in _BITS.items() for bits in sizes]
+#: By dtypes of numbers the one that stands for all that equal it: ``longlong`` is ``int64``, and so is one that has
+#: metadata. What is looked up by a dtype would else hold the one that came first.
+CANONICAL = {d: d for d in [np.dtype(bool), *_NUMBERS]}
 
 _TEXT = "codes of text: values, codes = numpy.unique(text, return_inverse=True)"
 #: What to do with the kinds of dtype that no array here has.
@@ -28,9 +32,9 @@ _WAYS_OUT = {
 @lru_cache(maxsize=1024)
 def _checked(dtype: np.dtype) -> np.dtype:
     if dtype.kind in "bMm":
-        return dtype
+        return CANONICAL.get(dtype, dtype)
     if dtype.kind in _BITS and dtype.itemsize * 8 in _BITS[dtype.kind]:
-        return dtype.newbyteorder("=")
+        return CANONICAL[dtype.newbyteorder("=")]
     way_out = _WAYS_OUT.get(dtype.kind, "x.astype(...) to one of these")
     raise TypeError(
         f"dtype {dtype!r} is not supported by distarray; supported are bool, signed and unsigned integers, "
@@ -39,7 +43,7 @@ def _checked(dtype: np.dtype) -> np.dtype:
 
 
 def as_dtype(spec: object) -> np.dtype:
-    """Return the numpy dtype meant by `spec`, in native byte order.
+    """Return the numpy dtype meant by `spec`, in native byte order; of equal ones always the same.
 
     Parameters
     ----------

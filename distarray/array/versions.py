@@ -23,6 +23,7 @@ import numpy as np
 
 from distarray.array.environment import forced_parts
 from distarray.deferral import errors_wait
+from distarray.dtypes import CANONICAL
 from distarray.errors import DeletedArrayError, MemoryBudgetError
 from distarray.expr.expr import PUT, Environment, Expr, Scalar, Slot, postorder
 from distarray.expr.lens import Affine, Lens
@@ -60,7 +61,7 @@ class BlockType:
     __slots__ = ("dtype", "env", "shape")
 
     def __init__(self, dtype: DType, shape: Shape, env: Environment) -> None:
-        self.dtype, self.shape, self.env = dtype, shape, env
+        self.dtype, self.shape, self.env = CANONICAL.get(dtype, dtype), shape, env
 
 
 def block_type(dtype: DType, shape: Shape, env: Environment) -> BlockType:

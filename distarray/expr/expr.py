@@ -16,6 +16,7 @@ from math import prod
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
+from distarray.dtypes import CANONICAL
 from distarray.errors import PACKAGE
 from distarray.expr.op import Op, declare
 from distarray.sharding.mesh import Mesh
@@ -316,7 +317,7 @@ class Expr:
         self.op = op
         self.operands = operands
         self.shape = shape
-        self.dtype = dtype
+        self.dtype = CANONICAL.get(dtype, dtype)
         self.env = env
         self.params = params
         self.runtime = runtime

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import collected, eventually_equal, no_garbage_collected
+from helpers import collected, eventually_equal, no_garbage_collected, some
 from on_workers import keys_but_templates
 
 import distarray as dx
@@ -164,7 +164,7 @@ FAILURES: dict[str, tuple[type[BaseException], Callable[[dx.DistArray], Any]]] =
 }
 
 
-@pytest.mark.parametrize("kind", FAILURES)
+@pytest.mark.parametrize("kind", some(FAILURES))
 def test_a_failure_leaves_no_key_on_the_scheduler(client: Any, kind: str) -> None:
     error, fail = FAILURES[kind]
     a = np.arange(64.0 * 64).reshape(64, 64)

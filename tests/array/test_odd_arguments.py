@@ -347,3 +347,34 @@ FOUND: dict[str, Call] = {
 @pytest.mark.parametrize("name", FOUND)
 def test_what_random_arguments_have_found(name: str, of: Of) -> None:
     assert_as_numpy(FOUND[name], of)
+
+
+OF_THE_DTYPE: dict[str, Callable[[Any], Any]] = {
+    "arithmetic": lambda x: x * 2 + x,
+    "sum": lambda x: x.sum(),
+    "largest": lambda x: x.max(),
+    "slice": lambda x: x[1:3],
+    "partial sums": lambda x: dx.cumsum(x),
+    "sort": lambda x: dx.sort(x),
+    "segments": lambda x: np.add.reduceat(x, [0, 2]),
+    "outer": lambda x: np.multiply.outer(x, x),
+    "joined": lambda x: dx.concatenate([x, x]),
+    "choice": lambda x: dx.where(x > 1, x, x),
+    "product": lambda x: x @ x,
+    "cast": lambda x: x.astype(x.dtype),
+    "like": lambda x: dx.zeros_like(x),
+    "made": lambda x: dx.arange(3, dtype=x.dtype),
+    "distinct": lambda x: dx.unique(x),
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_DTYPE)
+def test_a_dtype_that_equals_another_is_not_met_in_its_place(name: str, of: Of) -> None:
+    """``longlong`` is another object than ``int64``, as is one with metadata, and libraries tell them apart."""
+    call, wanted = OF_THE_DTYPE[name], np.dtype("i8")
+    for other in (np.dtype("q" if wanted.char == "l" else "l"), np.dtype("i8", metadata={"of": "others"})):  # type: ignore[call-overload]
+        if other == wanted:
+            assert_equal(call(of(np.arange(5, dtype=other))), call(of(np.arange(5))))
+        found = call(of(np.arange(5)))
+        for dtype in (found.dtype, np.asarray(found).dtype):
+            assert (type(dtype), dtype.metadata) == (type(wanted), None)

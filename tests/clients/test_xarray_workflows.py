@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import some
 
 import distarray as dx
 
@@ -93,7 +94,7 @@ def test_on_three_tiles(name: str, weather: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:Polyfit")
-@pytest.mark.parametrize("name", WORKFLOWS)
+@pytest.mark.parametrize("name", some(WORKFLOWS, 4))
 def test_on_one_tile(name: str, weather: Any) -> None:
     with dx.use(team=None):
         check(name, weather, in_tiles=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import some
 
 import distarray as dx
 from distarray.testing import force_tiles
@@ -24,7 +25,7 @@ def _compare(call: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "amax", "amin"])
-@pytest.mark.parametrize("dtype", ["i4", "f4", "f8", "u1", "c8"])
+@pytest.mark.parametrize("dtype", some(["i4", "f4", "f8", "u1", "c8"]))
 @pytest.mark.parametrize("out", [None, "f8", "f4", "i8", "i4"])
 @pytest.mark.parametrize("tiles", [1, 3])
 def test_initial_counts_in_the_dtype_of_out(name: str, dtype: str, out: str | None, tiles: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -292,7 +293,7 @@ def test_stores_pass_members_that_can_hold_a_few_chunks(name: str, share: int, t
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("share", [1, 2, 4, 8])
+@pytest.mark.parametrize("share", some([8, 4, 2, 1], 3))
 @pytest.mark.parametrize("name", THROUGH)
 def test_stores_pass_workers_that_can_hold_a_few_chunks(
     name: str, share: int, cluster4: object, tmp_path: Path

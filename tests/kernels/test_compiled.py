@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import some
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -463,7 +464,7 @@ def test_arrays_are_computed_by_compiled_programs() -> None:
     assert COMPILER.n_compiled > before
 
 
-@pytest.mark.parametrize("name", ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"])
+@pytest.mark.parametrize("name", some(["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"], 3))
 def test_whole_numbers_with_and_without_a_sign_are_compared_exactly(name: str) -> None:
     """numpy compares them as they are; a compiler makes floats, or unsigned numbers, of both."""
     signed = np.array([-(2**63), -1, 0, 1, 2**53, 2**53 + 1, 2**63 - 1])

@@ -6,12 +6,19 @@ import gc
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["calls_made", "collected", "eventually", "eventually_equal", "module_at", "no_garbage_collected"]
+import pytest
+
+__all__ = ["calls_made", "collected", "eventually", "eventually_equal", "module_at", "no_garbage_collected", "some"]
+
+
+def some(values: Iterable[Any], every: int = 2) -> list[Any]:
+    """Return parameters of a test of which the first is tested always, and then one in so many; the others are slow."""
+    return [v if n % every == 0 else pytest.param(v, marks=pytest.mark.slow) for n, v in enumerate(values)]
 
 
 def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> Any:

@@ -153,9 +153,9 @@ def outcomes(cases: list[Any], tiles: int | None, teams: Sequence[dx.Team] = ())
     return counts
 
 
-def test_every_fourth_case_on_one_tile(cases):
-    counts = outcomes(cases[::4], None)
-    assert counts["passed"] > 400
+def test_every_eighth_case_on_one_tile(cases):
+    counts = outcomes(cases[::8], None)
+    assert counts["passed"] > 200
 
 
 def test_some_cases_on_three_tiles(cases):
@@ -182,8 +182,8 @@ def test_all_cases_with_inputs_that_are_cut(cases, shift):
 
 def test_some_cases_with_random_legal_specs(cases):
     """onnx:A-4."""
-    counts = outcomes(cases[::64], CUT)
-    assert counts["cut"] > 12
+    counts = outcomes(cases[::256], CUT)
+    assert counts["cut"] > 3
 
 
 @pytest.mark.slow
