@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import some
 
 import distarray as dx
 from distarray.testing import counting, force_tiles
@@ -39,7 +40,7 @@ def test_a_view_of_windows_is_numpys(tiles: None, window: Any, axis: Any) -> Non
 
 
 @pytest.mark.parametrize(("dtype", "windows"), [("f8", WINDOWS), *((dtype, WINDOWS[2:3]) for dtype in ARRAYS)])
-@pytest.mark.parametrize("name", "sum prod mean max min any all count_nonzero var std".split())
+@pytest.mark.parametrize("name", some("sum any mean min max all prod count_nonzero var std".split()))
 def test_reductions_over_windows_are_numpys(tiles: None, dtype: str, windows: Any, name: str) -> None:
     if dtype in ("c16", "bool") and name in ("max", "min", "var", "std"):
         pytest.skip("numpy's own results are of little use")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import some
 
 import distarray as dx
 from distarray.array.chunks import sharding_of_chunks
@@ -246,7 +247,7 @@ def least_memory(x: dx.DistArray, cut: Sharding, mode: str) -> int:
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("bound", ["none", "what it takes", "least"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", some(MODES, 3))
 def test_members_never_hold_more_than_was_said(cluster4: Any, mode: str, bound: str) -> None:
     # R-7, measured; as programs, whose credits keep to what the user lets members hold
     team = dx.Team((4,), ("a",), client=cluster4)

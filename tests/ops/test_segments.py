@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import some
 
 import distarray as dx
 from distarray import config
@@ -49,7 +50,7 @@ def by_hand(func: str, a: np.ndarray, labels: np.ndarray, n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("func", FUNCTIONS)
-@pytest.mark.parametrize("dtype", ["f8", "i4", "c16"])
+@pytest.mark.parametrize("dtype", some(["f8", "i4", "c16"]))
 def test_every_function_is_a_loop_over_segments(tiles: None, func: str, dtype: str) -> None:
     if dtype == "c16" and func in ("max", "min"):
         with pytest.raises(TypeError, match="order"):
