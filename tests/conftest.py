@@ -40,8 +40,10 @@ dask.config.set(
 # Processes of workers are forks of one that has loaded what they need, which is two seconds of a processor for each.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 
-# The same examples in every run, and no deadline: a shared machine may stall any one of them.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+# The same examples in every run, and no deadline: a shared machine may stall any one of them. Who looks for more says
+# ``--hypothesis-profile thorough``.
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=500)
 settings.load_profile("repeatable")
 
 
