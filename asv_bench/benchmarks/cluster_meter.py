@@ -306,6 +306,7 @@ class MeteredCluster:
             dashboard_address=None,
             memory_limit=self.memory_limit,
             silence_logs="CRITICAL",
+            env={"EAGER_IMPORT": ""},  # workers load what they need, whatever this process has loaded
         )
         self.client = Client(self._cluster)
 
