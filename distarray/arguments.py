@@ -164,9 +164,15 @@ def refuse_loose_axis(axis: Any) -> None:
         raise TypeError(f"axis={shown(axis)} must be an integer or a tuple of integers, not {type(axis).__name__}")
 
 
-def is_axis_of_number(axis: Any) -> bool:
-    """Return whether an axis is the one that numpy's reductions let an array without axes have."""
-    return isinstance(axis, int | np.integer) and not isinstance(axis, bool) and axis in (0, -1)
+def reduced_axes(axis: Any, ndim: int, *, of_numbers: bool = True) -> tuple[int, ...]:
+    """Return the axes along which one of numpy's reductions goes, counted from the first; with `of_numbers` an array
+    without axes may be reduced along the one that it would have.
+    """
+    is_one = isinstance(axis, int | np.integer) and not isinstance(axis, bool)
+    if of_numbers and not ndim and is_one and axis in (0, -1):
+        return ()
+    refuse_loose_axis(axis)
+    return normalize_axes(axis, ndim)
 
 
 def parse_shape(shape: Any, name: str = "shape") -> Shape:

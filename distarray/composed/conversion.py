@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from distarray.arguments import flag, host_array, integer, memory_order, naming, parse_shape, shown
-from distarray.array.access import cast
 from distarray.array.array import DistArray
 from distarray.array.environment import (
     TeamLike,
@@ -137,7 +136,7 @@ def _again(
     elif copy:
         result = x.copy()
     if copy is not False and is_scalar(result):
-        result = x._on(cast(result.__dx_node__(), result.dtype))  # an array, which updates write to
+        result = elementwise.as_array(result)  # which updates write to
     if sharding is not None or layout is not None:
         pin = parse_pin(sharding, layout, x.shape, x.dtype, x._env)
         assert pin is not None

@@ -14,7 +14,7 @@ from distarray.array.out import into
 from distarray.composed.blockwise import map_blocks
 from distarray.composed.nan_reductions import without_nan
 from distarray.composed.numpy_signatures import argmax, argmin, cumprod, cumsum
-from distarray.composed.views import as_distarray
+from distarray.composed.views import as_distarray, as_number
 from distarray.ops import elementwise, reductions
 from distarray.types import DTypeLike
 
@@ -36,7 +36,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
         if array.dtype.kind in "fc":
             array[...] = made
         made = x
-    return made if made.shape else made[()]
+    return as_number(made)
 
 
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:

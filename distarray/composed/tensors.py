@@ -11,8 +11,7 @@ import numpy as np
 
 from distarray.arguments import integer, integers, naming, normalize_axis, shown
 from distarray.array.array import DistArray
-from distarray.array.handle import is_scalar
-from distarray.composed.views import as_distarray, beside, moveaxis, permute_dims, without_number
+from distarray.composed.views import as_distarray, as_number, beside, moveaxis, permute_dims, without_number
 from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, einsums, joining, lenses, linalg
@@ -77,8 +76,7 @@ def einsum(*operands: Any, **options: Any) -> DistArray:
     view = None if options.keys() - {"optimize"} else _einsum_view(operands)
     if view is not None:
         return view
-    made: DistArray = einsums.einsum(*operands, **options)
-    return made if made.shape or is_scalar(made) else made[()]
+    return as_number(einsums.einsum(*operands, **options))
 
 
 def _einsum_view(operands: Sequence[Any]) -> DistArray | None:

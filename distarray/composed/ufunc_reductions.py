@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import host_array, is_axis_of_number, keeps_axes, normalize_axes, refuse_loose_axis, shown
+from distarray.arguments import host_array, keeps_axes, normalize_axes, reduced_axes, shown
 from distarray.array.array import DistArray
 from distarray.array.by_numpy import call_by_numpy
 from distarray.array.out import into
@@ -145,7 +145,7 @@ def _reduced(
     """Return what `reduce` puts into `out`, of which only the dtype counts here."""
     name = ufunc.__name__
     x = as_distarray(x)
-    axes = _axes(x, axis)
+    axes = reduced_axes(axis, x.ndim)
     keep = False if keepdims is _NOT_GIVEN else keeps_axes(keepdims)
     loop = loop_dtype(ufunc, "reduce", x, dtype, out)
     if len(axes) > 1 and (name not in ufunc_methods.ASSOCIATIVE or ufunc is np.lcm):  # numpy does not know it of lcm
@@ -189,14 +189,6 @@ def _identity(ufunc: np.ufunc, dtype: DType) -> np.generic | None:
     """Return the value of nothing; None if there is none."""
     # -1 is all bits of an unsigned number
     return None if ufunc.identity is None else np.array([ufunc.identity]).astype(dtype)[0]
-
-
-def _axes(x: DistArray, axis: Any) -> tuple[int, ...]:
-    # numpy lets a number be reduced along the axis it would have.
-    if not x.ndim and is_axis_of_number(axis):
-        return ()
-    refuse_loose_axis(axis)
-    return normalize_axes(axis, x.ndim)
 
 
 def _fold(

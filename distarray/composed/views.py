@@ -14,6 +14,7 @@ import numpy as np
 
 from distarray.arguments import flag, memory_order, number, parse_shape
 from distarray.array.array import DistArray
+from distarray.array.handle import is_scalar
 from distarray.composed.conversion import asarray
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes as _common_shape
@@ -51,6 +52,13 @@ def without_number(x: DistArray) -> DistArray:
         return x
     block = x._ready()
     return elementwise.as_array(x) if block is None else x._of(block, SOURCE, x._base.type)
+
+
+def as_number(x: DistArray) -> DistArray:
+    """Return the result of a function of which numpy makes a number, where `x` has no axes. An array that has axes is
+    returned itself.
+    """
+    return x if x.shape or is_scalar(x) else x[()]
 
 
 # ---------------------------------------------------------------------------------------------------- axes
@@ -96,8 +104,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> DistArray:
 
 def flip(x: Any, /, axis: AxesLike = None) -> DistArray:
     """Return the elements in reverse order along `axis`, all axes by default. A view; of no axes the number."""
-    own = _seen(x, lenses.flip_lens, axis)
-    return own if own.shape else own[()]
+    return as_number(_seen(x, lenses.flip_lens, axis))
 
 
 def flipud(m: Any) -> DistArray:

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from distarray.arguments import is_axis_of_number, keeps_axes, normalize_axes, normalize_axis, refuse_loose_axis
+from distarray.arguments import keeps_axes, normalize_axes, normalize_axis, reduced_axes, refuse_loose_axis
 from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
 from distarray.expr.bind import bind_reduce, bind_reshape, unbox
@@ -76,7 +76,7 @@ def _wanted_dtype(name: str, dtype: DType, wanted: DType) -> DType:
 def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike | None, *extra: Hashable) -> Array:
     """Return `op` over `axis`; `dtype` is the result's, in which the monoid runs, or None for numpy's."""
     node, box = one_array(op.name, x)
-    axes = _axes(op, axis, node.ndim)
+    axes = reduced_axes(axis, node.ndim, of_numbers=op in _ALONG_NUMBERS)
     if keepdims is not False:
         keepdims = keeps_axes(keepdims)
     result = (
@@ -107,13 +107,6 @@ def _over_windows(
         made = bind_reduce(SUM if op is COUNT_NONZERO else op, made, rest, dtype)
     shape = tuple([1 if a in axes else n for a, n in enumerate(node.shape)])
     return bind_reshape(made, shape) if keepdims else made
-
-
-def _axes(op: Op, axis: AxesLike, ndim: int) -> tuple[int, ...]:
-    if not ndim and op in _ALONG_NUMBERS and is_axis_of_number(axis):
-        return ()
-    refuse_loose_axis(axis)
-    return normalize_axes(axis, ndim)
 
 
 # -------------------------------------------------------------------------------------------- with an identity
@@ -161,7 +154,7 @@ def min(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
 
 def _require_elements(name: str, op: Op, x: Array, axis: AxesLike) -> None:
     node, _ = one_array(op.name, x)
-    axes = _axes(op, axis, node.ndim)
+    axes = reduced_axes(axis, node.ndim, of_numbers=op in _ALONG_NUMBERS)
     # also where the result has no elements: so does numpy
     if builtins.any(node.shape[a] == 0 for a in axes):
         raise ValueError(

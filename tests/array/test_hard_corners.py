@@ -276,7 +276,8 @@ def in_threads(*functions: Callable[[], Any], seconds: float = 60) -> list[Any]:
     return results
 
 
-def test_handles_may_die_in_another_thread_during_a_flush() -> None:
+@pytest.mark.parametrize("turns", [100, pytest.param(300, marks=pytest.mark.slow)])
+def test_handles_may_die_in_another_thread_during_a_flush(turns: int) -> None:
     over = threading.Event()
 
     class Cycle:
@@ -293,7 +294,7 @@ def test_handles_may_die_in_another_thread_during_a_flush() -> None:
             x = rows(np.zeros(4096))
             total = 0.0
             with dx.config.set(window=16):
-                for k in range(100):
+                for k in range(turns):
                     Cycle(x + k)
                     Cycle(x[1:5])
                     x[k % 4096] += 1
@@ -308,7 +309,7 @@ def test_handles_may_die_in_another_thread_during_a_flush() -> None:
     gc.collect()
     gc.freeze()
     try:
-        assert in_threads(collect, compute)[1] == 100
+        assert in_threads(collect, compute)[1] == turns
     finally:
         gc.unfreeze()
 

@@ -76,10 +76,11 @@ WRITES: dict[str, Callable[[Any, Any], object]] = {
 }
 
 
+@pytest.mark.parametrize("turns", [5, pytest.param(10, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", WRITES)
 @pytest.mark.parametrize("team", TEAMS)
-def test_writes_of_threads_to_disjoint_views_are_all_there_once(team: str, kind: str) -> None:
-    write, turns = WRITES[kind], 5
+def test_writes_of_threads_to_disjoint_views_are_all_there_once(team: str, kind: str, turns: int) -> None:
+    write = WRITES[kind]
     start = np.random.default_rng(1).permutation(np.arange(64 * 6.0)).reshape(64, 6)
     expected = start.copy()
     for k in range(N_THREADS):

@@ -94,7 +94,7 @@ MAPS: dict[str, tuple[int, Any]] = {
     "sum": (2, lambda xp, x: xp.sum(x, axis=0)),
 }
 
-given_programs = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+given_programs = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @given_programs

@@ -372,7 +372,7 @@ def run(x: Expr, program) -> Expr:
     return x
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.integers(0, 3), max_size=3).map(tuple),
     st.sampled_from("? i1 i4 u2 f2 f4 f8 c8 c16 m8[s]".split()),

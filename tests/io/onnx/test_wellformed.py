@@ -257,7 +257,7 @@ def changed(data: bytes, random: Any) -> bytes:
     return bytes(made)
 
 
-@settings(max_examples=80)
+@settings(max_examples=200)
 @given(st.randoms(use_true_random=False))
 def test_files_with_bytes_that_are_others_are_refused_or_judged(tmp_path_factory, random):
     """onnx:A-2: whatever they say, there is an error that says so, or a model that can be completed and planned."""
