@@ -12,7 +12,7 @@ import numpy as np
 
 from distarray.arguments import normalize_axes
 from distarray.array.array import DistArray
-from distarray.composed.ufunc_reductions import mask_of, mask_over, reduce
+from distarray.composed.ufunc_reductions import dtype_of_out, mask_of, mask_over, reduce, reduced_for
 from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
 from distarray.ops import elementwise, reductions
@@ -41,26 +41,41 @@ def _count(x: DistArray, axis: Any, keepdims: bool, where: Any) -> Any:
     return reductions.sum(mask_over(x, where), axis, keepdims=keepdims)
 
 
+def _asked(x: DistArray, dtype: DTypeLike, work: DType) -> DType | None:
+    """Return the dtype that numpy asks of a sum, None: as of `x`, or as that of ``out=`` if there is one."""
+    is_own = dtype is None and work == x.dtype
+    return None if is_own or work.kind == "m" else work
+
+
+def _total(x: DistArray, axis: Any, dtype: DType | None, keepdims: bool, where: Any, out: Any) -> Any:
+    """Return the sum of what counts as ``out=`` holds it, where numpy divides it; as it is if there is none."""
+    if out is None:
+        return reduce(np.add, x, axis, dtype, keepdims=keepdims, where=where)
+    total = reduced_for(out, np.add, x, axis, dtype, keepdims, where=where)
+    return total.astype(dtype_of_out(out, total.dtype), copy=False)
+
+
 def masked_mean(
     x: DistArray,
     axis: Any,
     dtype: DTypeLike,
     keepdims: bool,
     where: Any,
+    out: Any = None,
     *,
     passes_nan: bool = False,
     is_zero: bool = False,
 ) -> Any:
-    """Return the mean of the elements that count; for `passes_nan` and `is_zero` see `masked_variance`."""
+    """Return the mean of the elements that count; for `out`, `passes_nan` and `is_zero` see `masked_variance`."""
     result, work = _dtypes(x, dtype, passes_nan)
     added = True if where is None or is_zero else where
-    total = reduce(np.add, x, axis, None if work.kind == "m" else work, keepdims=keepdims, where=added)
+    total = _total(x, axis, _asked(x, dtype, work), keepdims, added, out)
     count = _count(x, axis, keepdims, where)
     if where is not None:
         count = elementwise.warned(count, "Mean of empty slice", "no count")
     elif count == 0:
         warn_user("Mean of empty slice")
-    return _quotient(total, count, result, passes_nan)
+    return _quotient(total, count, total.dtype if out is not None else result, passes_nan)
 
 
 def _quotient(total: Any, count: Any, dtype: DType, passes_nan: bool) -> Any:
@@ -78,6 +93,7 @@ def masked_variance(
     keepdims: bool,
     where: Any = None,
     mean: Any = None,
+    out: Any = None,
     *,
     passes_nan: bool = False,
     is_zero: bool = False,
@@ -90,6 +106,8 @@ def masked_variance(
         What is taken off the count for the divisor, which is at least 0.
     mean
         About what, if that is known already; it has kept the axes.
+    out
+        What the caller writes the result into: numpy divides in its dtype, which so is that of the result.
     passes_nan
         As numpy's functions that pass over nan: the result is nan where the divisor is 0, which is all they say of it.
     is_zero
@@ -112,9 +130,8 @@ def masked_variance(
         square = elementwise.square(away)
     if is_complex and dtype is None:
         result = result.type(0).real.dtype
-    spread = reduce(
-        np.add, square, axis, None if dtype is None else work, keepdims=keepdims, where=True if where is None else where
-    )
+    added = True if where is None else where
+    spread = _total(square, axis, None if dtype is None else work, keepdims, added, out)
     count = _count(x, axis, keepdims, where)
     if where is None:
         if count <= ddof:
@@ -125,4 +142,4 @@ def masked_variance(
         left = elementwise.maximum(elementwise.warned(elementwise.subtract(count, ddof), warning, "no count"), 0)
     if passes_nan:
         left = elementwise.where(elementwise.greater(left, 0), left, np.nan)
-    return _quotient(spread, left, result, passes_nan)
+    return _quotient(spread, left, spread.dtype if out is not None else result, passes_nan)

@@ -13,7 +13,7 @@ from distarray.arguments import keeps_axes, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.moments import masked_mean, masked_variance, not_nan
-from distarray.composed.numpy_signatures import corrected, mean, root, var
+from distarray.composed.numpy_signatures import corrected, mean, root, variance
 from distarray.composed.ufunc_reductions import reduce
 from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
@@ -92,7 +92,7 @@ def nanmean(
     counted = not_nan(x, None if where is True else where)
     _check_inexact(x, dtype, out)
     made = masked_mean(
-        without_nan(x, 0.0), axis, dtype, keeps_axes(keepdims), counted, passes_nan=True, is_zero=where is True
+        without_nan(x, 0.0), axis, dtype, keeps_axes(keepdims), counted, out, passes_nan=True, is_zero=where is True
     )
     return into(out, made, casting="unsafe")  # type: ignore[no-any-return]
 
@@ -106,7 +106,7 @@ def nanvar(
     """Return the variance over `axis` of what is not nan; nan where too little is left."""
     x = as_distarray(x)
     _check_inexact(x, dtype, out)
-    return into(out, _nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction), casting="unsafe")  # type: ignore[no-any-return]
+    return into(out, _nanvar(x, axis, dtype, out, ddof, keepdims, where, mean, correction), casting="unsafe")  # type: ignore[no-any-return]
 
 
 @side_by_side
@@ -117,7 +117,7 @@ def nanstd(
     """Return the standard deviation over `axis` of what is not nan; nan where too little is left."""
     x = as_distarray(x)
     _check_inexact(x, dtype, out)
-    return into(out, root(_nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction)))  # type: ignore[no-any-return]
+    return into(out, root(_nanvar(x, axis, dtype, out, ddof, keepdims, where, mean, correction), out))  # type: ignore[no-any-return]
 
 
 def _check_inexact(x: DistArray, dtype: DTypeLike, out: Any) -> None:
@@ -130,14 +130,14 @@ def _check_inexact(x: DistArray, dtype: DTypeLike, out: Any) -> None:
 
 
 def _nanvar(
-    x: DistArray, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: Any, mean: Any, correction: Any
+    x: DistArray, axis: Any, dtype: Any, out: Any, ddof: float, keepdims: Any, where: Any, mean: Any, correction: Any
 ) -> Any:
     less = corrected(ddof, correction)
     if x.dtype.kind not in "fc":
-        return var(x, axis, dtype, None, less, keepdims, where=where, mean=mean)
+        return variance(x, axis, dtype, out, less, keepdims, where, mean)
     counted = not_nan(x, None if where is True else where)
     about = None if mean is _NOT_GIVEN else mean
     plain = without_nan(x, 0.0)
     return masked_variance(
-        plain, axis, dtype, less, keeps_axes(keepdims), counted, about, passes_nan=True, is_zero=where is True
+        plain, axis, dtype, less, keeps_axes(keepdims), counted, about, out, passes_nan=True, is_zero=where is True
     )

@@ -42,12 +42,9 @@ _INSTEAD: Mapping[str, str] = {"chunks": "; cut with sharding=, or with x.rechun
 #: numpy's names of parameters that have the standard's here, in another place.
 _SYNONYMS: Mapping[str, str] = {"rcond": "rtol"}
 #: numpy's functions that leave `out` to a ufunc, which broadcasts its result to it.
-_BROADCASTING = frozenset({np.isposinf, np.isneginf, np.fix, np.einsum})
+_BROADCASTING = frozenset({np.isposinf, np.isneginf, np.fix})
 #: How numpy's functions cast to `out`, where it is not ``same_kind``.
-_CASTINGS: Mapping[Function, str] = {
-    np.einsum: "safe",
-    **dict.fromkeys((np.median, np.nanmedian, np.nanpercentile, np.nanquantile), "unsafe"),
-}
+_CASTINGS: Mapping[Function, str] = dict.fromkeys((np.median, np.nanmedian, np.nanpercentile, np.nanquantile), "unsafe")
 
 
 class _Place(NamedTuple):
@@ -86,8 +83,7 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
     given = [positional[i] for i in range(len(positional))]
     _check(ours, len(given), tuple(keywords))
     made = ours(*given, **keywords)
-    casting = keywords.get("casting") or _CASTINGS.get(function, "same_kind")
-    return into(out, made, casting=casting, broadcasts=function in _BROADCASTING)
+    return into(out, made, casting=_CASTINGS.get(function, "same_kind"), broadcasts=function in _BROADCASTING)
 
 
 def spelled(theirs: Any, ours: Any, home: str) -> Any:
@@ -111,7 +107,8 @@ def spelled(theirs: Any, ours: Any, home: str) -> Any:
     names = frozenset([p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)])
     more = [p for p in wanted.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     n_own = _n_positional(known)
-    if n_own >= _n_positional(wanted) and names.issuperset([p.name for p in more]):
+    takes_more = any(p.kind is p.VAR_KEYWORD for p in wanted.parameters.values())
+    if n_own >= _n_positional(wanted) and names.issuperset([p.name for p in more]) and not takes_more:
         return ours
 
     @wraps(ours)

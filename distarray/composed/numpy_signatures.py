@@ -17,7 +17,7 @@ from distarray.array.array import DistArray
 from distarray.array.out import into, into_copied
 from distarray.composed.moments import masked_mean, masked_variance
 from distarray.composed.nonzero import nonzero
-from distarray.composed.ufunc_reductions import loop_dtype, mask_of, reduce
+from distarray.composed.ufunc_reductions import dtype_of_out, loop_dtype, mask_of, reduce, reduced_for
 from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
 from distarray.expr.side_by_side import side_by_side
@@ -93,8 +93,8 @@ def max(
     where: Any = _NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
     """Return the largest element along `axis`; nan where there is one."""
-    if _is_plain(initial, where):
-        return _put(out, reductions.max(x, axis, keepdims=_keep(keepdims)))
+    if _is_plain(initial, where) and out is None:
+        return reductions.max(x, axis, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
     return reduce(np.maximum, x, axis, None, out, keepdims, initial, where)
 
 
@@ -105,8 +105,8 @@ def min(
     where: Any = _NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
     """Return the smallest element along `axis`; nan where there is one."""
-    if _is_plain(initial, where):
-        return _put(out, reductions.min(x, axis, keepdims=_keep(keepdims)))
+    if _is_plain(initial, where) and out is None:
+        return reductions.min(x, axis, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
     return reduce(np.minimum, x, axis, None, out, keepdims, initial, where)
 
 
@@ -120,8 +120,8 @@ def any(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
 ) -> DistArray:
     """Return whether any element along `axis` is true."""
-    if _is_plain(_NOT_GIVEN, where):
-        return _put(out, reductions.any(x, axis, keepdims=_keep(keepdims)))
+    if _is_plain(_NOT_GIVEN, where) and out is None:
+        return reductions.any(x, axis, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
     return reduce(np.logical_or, x, axis, None, out, keepdims, where=where)
 
 
@@ -131,8 +131,8 @@ def all(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
 ) -> DistArray:
     """Return whether all elements along `axis` are true."""
-    if _is_plain(_NOT_GIVEN, where):
-        return _put(out, reductions.all(x, axis, keepdims=_keep(keepdims)))
+    if _is_plain(_NOT_GIVEN, where) and out is None:
+        return reductions.all(x, axis, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
     return reduce(np.logical_and, x, axis, None, out, keepdims, where=where)
 
 
@@ -150,7 +150,11 @@ def count_nonzero(x: Any, /, axis: AxesLike = None, *, keepdims: bool = False) -
 @ready_made(1)
 def ptp(x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN) -> DistArray:
     """Return the largest minus the smallest element along `axis`."""
-    return into(out, reductions.ptp(x, axis, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
+    if out is None:
+        return reductions.ptp(x, axis, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+    largest = reduced_for(out, np.maximum, x, axis, None, keepdims)
+    held = largest.astype(dtype_of_out(out, largest.dtype), copy=False)  # where numpy subtracts from it
+    return into(out, elementwise.subtract(held, reductions.min(x, axis, keepdims=_keep(keepdims))))  # type: ignore[no-any-return]
 
 
 @ready_made(1)
@@ -188,9 +192,9 @@ def mean(
     where: Any = _NOT_GIVEN,
 ) -> DistArray:
     """Return the mean over `axis`; of integers in double."""
-    if _is_plain(_NOT_GIVEN, where) and (dtype is None or as_dtype(dtype) != np.float16):
-        return _put(out, reductions.mean(x, axis, dtype, keepdims=_keep(keepdims)))
-    return _put(out, masked_mean(as_distarray(x), axis, dtype, _keep(keepdims), _counted(where)))
+    if _is_plain(_NOT_GIVEN, where) and out is None and (dtype is None or as_dtype(dtype) != np.float16):
+        return reductions.mean(x, axis, dtype, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+    return _put(out, masked_mean(as_distarray(x), axis, dtype, _keep(keepdims), _counted(where), out))
 
 
 def corrected(ddof: float | None, correction: Any) -> float:
@@ -224,14 +228,14 @@ def std(
 ) -> DistArray:
     """Return the standard deviation over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`)."""
     less = corrected(ddof, correction)
-    if _is_plain(mean, where) and _is_of_moments(x, dtype):
+    if _is_plain(mean, where) and _is_of_moments(x, dtype, out):
         return into(out, reductions.std(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
-    return into(out, root(_masked_variance(x, axis, dtype, less, keepdims, where, mean)))  # type: ignore[no-any-return]
+    return into(out, root(variance(x, axis, dtype, out, less, keepdims, where, mean), out))  # type: ignore[no-any-return]
 
 
-def root(variance: DistArray) -> DistArray:
-    """Return the root of a variance, in its dtype: numpy writes that of an array into it."""
-    casting: Casting = "same_kind" if variance.ndim else "unsafe"
+def root(variance: DistArray, out: Any) -> DistArray:
+    """Return the root of a variance, in its dtype: numpy writes that of an array into it, ``out=`` if there is one."""
+    casting: Casting = "same_kind" if variance.ndim or out is not None else "unsafe"
     return elementwise.sqrt(variance).astype(variance.dtype, casting=casting, copy=False)  # type: ignore[no-any-return]
 
 
@@ -254,23 +258,29 @@ def var(
     `mean` is one that is known already, with `axis` kept.
     """
     less = corrected(ddof, correction)
-    if _is_plain(mean, where) and _is_of_moments(x, dtype):
-        return _put(out, reductions.var(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))
-    return _put(out, _masked_variance(x, axis, dtype, less, keepdims, where, mean))
+    return _put(out, variance(x, axis, dtype, out, less, keepdims, where, mean))
 
 
-def _is_of_moments(x: Any, dtype: DTypeLike) -> bool:
-    """Return whether a variance in `dtype` is one reduction: its mean is not rounded, no imaginary part is dropped."""
+def variance(x: Any, axis: Any, dtype: Any, out: Any, less: float, keepdims: Any, where: Any, mean: Any) -> DistArray:
+    """Return what `var` writes into `out`, with `less` taken off the count."""
+    if _is_plain(mean, where) and _is_of_moments(x, dtype, out):
+        return reductions.var(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+    about = None if mean is _NOT_GIVEN else mean
+    return masked_variance(as_distarray(x), axis, dtype, less, _keep(keepdims), _counted(where), about, out)  # type: ignore[no-any-return]
+
+
+def _is_of_moments(x: Any, dtype: DTypeLike, out: Any) -> bool:
+    """Return whether a variance in `dtype` is one reduction: its mean is not rounded, no imaginary part is dropped,
+    and nothing is computed in another dtype, that of ``out=``.
+    """
+    given = as_distarray(x).dtype
+    wanted = given if dtype is None else as_dtype(dtype)
+    if out is not None and dtype_of_out(out) != (np.float64 if dtype is None and wanted.kind in "biu" else wanted):
+        return False
     if dtype is None:
         return True
-    kind, given = as_dtype(dtype).kind, as_distarray(x).dtype.kind
-    is_rounded = as_dtype(dtype) == np.float16
-    return given in "mM" or (kind in "fc" and not is_rounded and (kind == given or (kind == "f" and given != "c")))
-
-
-def _masked_variance(x: Any, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: Any, mean: Any) -> Any:
-    about = None if mean is _NOT_GIVEN else mean
-    return masked_variance(as_distarray(x), axis, dtype, ddof, _keep(keepdims), _counted(where), about)
+    is_real = wanted.kind == "f" and given.kind != "c" and wanted != np.float16
+    return given.kind in "mM" or is_real or wanted.kind == given.kind == "c"
 
 
 def _counted(where: Any) -> Any:
@@ -299,6 +309,8 @@ def trace(
     x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Any = None
 ) -> DistArray:
     """Return the sum over the diagonal of two axes."""
+    if out is not None and dtype is None:
+        dtype = loop_dtype(np.add, "reduce", as_distarray(x), None, out)
     return _put(out, contractions.trace(x, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype))
 
 
@@ -322,10 +334,12 @@ def dot(a: Any, b: Any, out: Any = None) -> DistArray:
 @ready_made(1)
 def round(x: Any, /, decimals: int = 0, out: Any = None) -> DistArray:
     """Return `x` rounded to `decimals` places, halves to even."""
-    made = elementwise.round(x, decimals)
     if hasattr(out, "dtype"):  # numpy computes in `out`, which has to take the steps between too
-        np.empty(0, made.dtype).round(decimals, np.empty(0, out.dtype))
-    return into(out, made)  # type: ignore[no-any-return]
+        x = as_distarray(x)
+        np.empty(0, x.dtype).round(decimals, np.empty(0, out.dtype))
+        if x.dtype.kind != "c" and out.dtype.kind in "fc" and np.can_cast(x.dtype, out.dtype):
+            x = x.astype(out.dtype, copy=False)
+    return into(out, elementwise.round(x, decimals))  # type: ignore[no-any-return]
 
 
 around = round

@@ -117,7 +117,7 @@ def reduce(
     if out is None:
         n = 1 if where is True or where is _NOT_GIVEN else 2
         return _reduction_by(ufunc, n)(x, where, axis, dtype, keepdims, initial)
-    result = _reduced(ufunc, x, axis, dtype, keepdims, initial, where, out)
+    result = reduced_for(out, ufunc, x, axis, dtype, keepdims, initial, where)
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
 
 
@@ -127,22 +127,22 @@ def _reduction_by(ufunc: np.ufunc, n: int) -> Callable[..., DistArray]:
 
     @ready_made(n, is_boxed=True)
     def reduction(x: Any, where: Any, axis: Any, dtype: Any, keepdims: Any, initial: Any) -> DistArray:
-        return _reduced(ufunc, x, axis, dtype, keepdims, initial, where)
+        return reduced_for(None, ufunc, x, axis, dtype, keepdims, initial, where)
 
     return reduction
 
 
-def _reduced(
+def reduced_for(
+    out: Any,
     ufunc: np.ufunc,
     x: Any,
     axis: Any,
     dtype: Any,
     keepdims: Any,
-    initial: Any,
-    where: Any,
-    out: Any = None,
+    initial: Any = _NOT_GIVEN,
+    where: Any = True,
 ) -> DistArray:
-    """Return what `reduce` puts into `out`, of which only the dtype counts here."""
+    """Return what `reduce` puts into `out`, of which only the dtype counts here, before it is cast to that."""
     name = ufunc.__name__
     x = as_distarray(x)
     axes = reduced_axes(axis, x.ndim)
@@ -154,9 +154,9 @@ def _reduced(
         start = _identity(ufunc, loop)
     else:
         start = None if initial is None else initial_value(initial, loop)
-        if start is not None and (target := _target(out)) is not None:
+        if start is not None:
             # numpy puts it where the result is to be, and begins with what is there then
-            start = np.array([start]).astype(target).astype(loop)[0]
+            start = np.array([start]).astype(dtype_of_out(out, loop)).astype(loop)[0]
     mask = None if where is True or where is _NOT_GIVEN else mask_over(x, where)
     if mask is not None and start is None:
         raise ValueError(
@@ -176,13 +176,13 @@ def loop_dtype(ufunc: np.ufunc, method: str, x: DistArray, dtype: Any, out: Any)
     say.
     """
     wanted = None if dtype is None else as_dtype(dtype)
-    return ufunc_methods.resolved_dtype(ufunc.__name__, method, x.dtype, wanted, _target(out))
+    return ufunc_methods.resolved_dtype(ufunc.__name__, method, x.dtype, wanted, dtype_of_out(out))
 
 
-def _target(out: Any) -> DType | None:
-    """Return the dtype of ``out=``; None if there is none."""
+def dtype_of_out(out: Any, default: DType | None = None) -> DType | None:
+    """Return the dtype of ``out=``, `default` if there is none."""
     (target,) = out if isinstance(out, tuple) and len(out) == 1 else (out,)
-    return getattr(target, "dtype", None)
+    return getattr(target, "dtype", default)
 
 
 def _identity(ufunc: np.ufunc, dtype: DType) -> np.generic | None:

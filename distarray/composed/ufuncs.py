@@ -27,6 +27,9 @@ from distarray.types import DType
 
 Function = Callable[..., Any]  # of any signature
 
+#: What ``ndarray.clip`` calls, which has no public name: `numpy.clip` is another function.
+_CLIP = np._core.umath.clip  # type: ignore[attr-defined]
+
 
 def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], outs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Return what a method of a ufunc gives for operands that are ours or the host's.
@@ -54,7 +57,7 @@ def _function(ufunc: np.ufunc) -> Function:
     """Return the function here for a ufunc of numpy or SciPy."""
     name = ufunc.__name__
     found: Function | None
-    if getattr(np, name, None) is ufunc:
+    if getattr(np, name, None) is ufunc or ufunc is _CLIP:
         found = getattr(elementwise, name, None) or getattr(contractions, name, None)
     else:
         found = special.function_of(ufunc)

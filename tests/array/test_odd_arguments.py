@@ -231,6 +231,19 @@ def test_shifts_are_what_int_makes_of_them(shift: Any, axis: Any, is_ours: bool,
     assert_as_numpy(lambda xp, of: xp.roll(of(M), of(shift) if is_ours else shift, axis=axis), of)
 
 
+@pytest.mark.parametrize("limits", [(1, 4), (None, 3), (2, None)], ids=repr)
+def test_a_method_of_numpys_clips_to_our_limits_and_into_our_arrays(limits: tuple[Any, Any]) -> None:
+    x = np.arange(6.0)
+    least, most = limits
+    expected = x.clip(least, most)
+    out = dx.zeros(6)
+    assert x.clip(least, most, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+    ours = x.clip(*[None if limit is None else dx.asarray([limit]) for limit in limits])
+    assert isinstance(ours, dx.DistArray)
+    np.testing.assert_array_equal(ours, expected)
+
+
 @pytest.mark.parametrize("times", [True, [True, False], [False, True]], ids=repr)
 def test_truth_values_are_repetitions(times: Any, of: Of) -> None:
     assert_as_numpy(lambda xp, of: xp.tile(of(M), of(times)), of)

@@ -63,3 +63,59 @@ def test_sums_and_products_compute_in_the_dtype_of_out(name: str) -> None:
     shape = (3,) if name.startswith("cum") else ()
     _compare(lambda xp, make: getattr(xp, name)(make(big), out=make(np.zeros(shape))))
     _compare(lambda xp, make: getattr(make(big), name)(out=make(np.zeros(shape))))
+
+
+INTO: dict[str, tuple[Any, tuple[int, ...]]] = {
+    **{
+        name: (lambda xp, x, name=name, **options: getattr(xp, name)(x, axis=0, **options), (3,))
+        for name in ("sum", "mean", "std", "var", "nanmean", "nanstd", "nanvar", "ptp", "cumsum", "cumprod")
+    },
+    "mean without axes": (lambda xp, x, **options: xp.mean(x, **options), ()),
+    "std without axes": (lambda xp, x, **options: xp.std(x, ddof=1, **options), ()),
+    "some": (lambda xp, x, **options: xp.var(x, axis=0, where=[[True], [False], [True], [True]], **options), (3,)),
+    "method": (lambda xp, x, **options: x.mean(0, **options), (3,)),
+    "trace": (lambda xp, x, **options: xp.trace(x, **options), ()),
+    "einsum": (lambda xp, x, **options: xp.einsum("ij,ik->jk", x, x, **options), (3, 3)),
+    "einsum of one": (lambda xp, x, **options: xp.einsum("ij->j", x, **options), (3,)),
+    "einsum of axes": (lambda xp, x, **options: xp.einsum("ij->ji", x, **options), (3, 4)),
+    "round": (lambda xp, x, **options: xp.round(x, 1, **options), (4, 3)),
+}
+INTO["cumsum"] = INTO["cumsum"][0], (4, 3)
+INTO["cumprod"] = INTO["cumprod"][0], (4, 3)
+
+
+@pytest.mark.parametrize("tiles", [1, 3])
+@pytest.mark.parametrize("name", INTO)
+def test_the_steps_of_what_goes_into_an_array_are_taken_in_its_dtype(name: str, tiles: int) -> None:
+    function, shape = INTO[name]
+    values = np.array([[0, 2.5, 3], [1, 40, 9], [7, 1.25, 0], [3, 30, 100]])
+    for dtype in ("?", "i1", "i4", "f4", "f8", "c8"):
+        for target in ("i1", "i8", "f4", "f8", "c16"):
+            for asked in (None,) if name == "round" else (None, "i4", "f4", "f8", "c16"):
+                x, options = values.astype(dtype), {} if asked is None else {"dtype": np.dtype(asked)}
+
+                def call(xp: Any, make: Any, out: Any, x: Any = x, options: Any = options) -> Any:
+                    with warnings.catch_warnings(), np.errstate(all="ignore"):
+                        warnings.simplefilter("ignore")
+                        try:
+                            return function(xp, make(x), out=out, **options)
+                        except (TypeError, ValueError) as error:
+                            return error
+
+                expected = call(np, np.asarray, np.ones(shape, target))
+                for out in (dx.asarray(np.ones(shape, target)), np.ones(shape, target)):
+                    with force_tiles(tiles):
+                        found = call(dx, dx.asarray, out)
+                    if isinstance(expected, BaseException):
+                        assert isinstance(found, BaseException), (dtype, target, asked)
+                        kind = TypeError if isinstance(expected, TypeError) else ValueError
+                        assert isinstance(found, kind), (dtype, target, asked)
+                        np.testing.assert_array_equal(out, np.ones(shape, target))
+                        continue
+                    assert found is out, (dtype, target, asked, found)
+                    np.testing.assert_allclose(
+                        np.asarray(out),
+                        expected,
+                        rtol=1e-6 if "f4" in (target, asked) else 1e-13,
+                        err_msg=f"{dtype} {asked}",
+                    )
