@@ -146,20 +146,18 @@ def _reduce_in_order(xp: Namespace, x: Block, *mask: Block, params: Params) -> B
     return total
 
 
-def _reduceat_in_order(xp: Namespace, x: Block, starts: Block, *, params: Params) -> Block:
-    """Return ``ufunc.reduceat`` along the last axis."""
+def _reduceat_in_order(xp: Namespace, x: Block, ranges: Block, *, params: Params) -> Block:
+    """Return ``ufunc.reduceat`` along the last axis, of the segments that have these starts and stops."""
     name, loop = params[0], np.dtype(params[1])
     if xp is np:
         rows, width, ufunc = _as_rows(x), math.prod(x.shape[:-1]), getattr(np, name)
-        folded = np.empty((width, len(starts)), loop)
-        stops = np.append(starts[1:], x.shape[-1])
-        for i, (start, stop) in enumerate(zip(starts, np.maximum(stops, starts + 1))):
+        folded = np.empty((width, len(ranges)), loop)
+        for i, (start, stop) in enumerate(ranges):
             folded[:, i] = ufunc.reduce(rows[start:stop], axis=0, dtype=loop_dtype(loop))[:width]
-        return folded.reshape(*x.shape[:-1], len(starts))
+        return folded.reshape(*x.shape[:-1], len(ranges))
     function, x = combine(xp, name), astype(xp, x, loop)
-    at = _positions(xp, starts)
     made = []
-    for start, stop in zip(at, [*at[1:], x.shape[-1]]):
+    for start, stop in _positions(xp, ranges):
         total = x[..., start : start + 1]
         for i in range(start + 1, stop):
             total = function(total, x[..., i : i + 1])

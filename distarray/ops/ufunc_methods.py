@@ -40,7 +40,7 @@ ACCUMULATE = declare("accumulate", "block", rule="... i -> ... i | i: whole")
 ACCUMULATE_IN_ORDER = declare("accumulate_in_order", "block", rule="... i -> ... i | i: whole")
 #: Brings its rule along: with a mask it has two operands.
 REDUCE_IN_ORDER = declare("reduce_in_order", "block")
-REDUCEAT_IN_ORDER = declare("reduceat_in_order", "block", rule="... i, j -> ... j | i: whole")
+REDUCEAT_IN_ORDER = declare("reduceat_in_order", "block", rule="... i, j k -> ... j | i: whole, k: whole")
 TILE_TOTALS = declare("tile_totals", "tiles")
 TILE_SCAN = declare("tile_scan", "tiles")
 TILE_SEGMENTS = declare("tile_segments", "tiles")
@@ -194,29 +194,33 @@ def reduceat(name: str, x: Array, indices: HostArray, axis: int, dtype: DTypeLik
     node = in_dtype(node, result)
     if name not in ASSOCIATIVE:
         moved = moveaxis(node, axis, -1)
-        starts = literal(indices.astype(np.int64), node.env, name)
+        ranges = literal(_ranges(indices, n), node.env, name)
         shape = (*moved.shape[:-1], len(indices))
-        folded = bind(REDUCEAT_IN_ORDER, (moved, starts), shape, result, (name, result.str))
+        folded = bind(REDUCEAT_IN_ORDER, (moved, ranges), shape, result, (name, result.str))
         return box(moveaxis(folded, -1, axis))
     rows = moveaxis(node, axis, 0)
     cut = _axis_cut(node, axis) or row_cut(rows)
-    return box(moveaxis(_segments(name, rows, cut, indices.astype(np.int64), result), 0, axis))
+    return box(moveaxis(_segments(name, rows, cut, _ranges(indices, n), result), 0, axis))
 
 
-def _segments(name: str, rows: Expr, cut: Sharding | None, starts: HostArray, dtype: DType) -> Expr:
+def _ranges(starts: HostArray, n: int) -> HostArray:
+    """Return where each segment of an axis of `n` elements starts and stops, int64; one that is empty has an element."""
+    starts = starts.astype(np.int64)
+    return np.stack([starts, np.maximum(np.append(starts[1:], n), starts + 1)], axis=1)
+
+
+def _segments(name: str, rows: Expr, cut: Sharding | None, ranges: HostArray, dtype: DType) -> Expr:
     """Return segments of axis 0, each folded to one row."""
     from distarray.ops.indexing import fold_rows, take
 
     n = rows.shape[0]
-    following = np.append(starts[1:], n)
-    stops = np.where(following > starts, following, starts + 1)
     bounds = (0, n) if cut is None else cut.boundaries(rows.shape)[0]
-    segment, local, pieces = _pieces(starts, stops, bounds)
+    segment, local, pieces = _pieces(*ranges.T, bounds)
     edges = [0, *np.cumsum(pieces).tolist()]
     at = literal(local, rows.env, name)
     shape = (len(segment), *rows.shape[1:])
     (parts,) = bind_tiles(TILE_SEGMENTS, [(rows, bounds), (at, edges)], [(shape, dtype, edges)], cut, (name, dtype.str))
-    if len(segment) == len(starts) and np.array_equal(segment, np.arange(len(starts))):
+    if np.array_equal(segment, np.arange(len(ranges))):
         return parts
     # A segment begins with its first part, which lies in the earliest tile.
     _, first = np.unique(segment, return_index=True)

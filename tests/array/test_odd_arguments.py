@@ -231,6 +231,12 @@ def test_shifts_are_what_int_makes_of_them(shift: Any, axis: Any, is_ours: bool,
     assert_as_numpy(lambda xp, of: xp.roll(of(M), of(shift) if is_ours else shift, axis=axis), of)
 
 
+@pytest.mark.parametrize("name", ["subtract", "add", "divide", "hypot"])
+@pytest.mark.parametrize("at", [[0, 2], [1, 0, 3, 3, 2], [4]], ids=repr)
+def test_segments_go_up_to_the_next_one_also_where_the_result_is_cut(name: str, at: list[int], of: Of) -> None:
+    assert_as_numpy(lambda xp, of: getattr(np, name).reduceat(of([9, 16, 25, 36, 49]), at), of)
+
+
 @pytest.mark.parametrize("limits", [(1, 4), (None, 3), (2, None)], ids=repr)
 def test_a_method_of_numpys_clips_to_our_limits_and_into_our_arrays(limits: tuple[Any, Any]) -> None:
     x = np.arange(6.0)
