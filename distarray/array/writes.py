@@ -33,6 +33,7 @@ from distarray.types import Casting, DType, HostArray, Shape
 
 #: Classes of host data that numpy casts otherwise than the arrays that it makes of them.
 _CAST_AS_GIVEN = (list, tuple, np.generic, int, float, complex)
+_NUMPYS_NUMBERS = (np.number, np.bool_)
 
 
 def assign(x: Handle, index: Index, value: Any) -> None:
@@ -51,6 +52,8 @@ def assign(x: Handle, index: Index, value: Any) -> None:
     if parsed is None:
         if may_have_arrays(index):
             index = with_integers(index, len(x.shape), computes=False)
+            if type(value) in SCALARS and x.dtype.kind in "biufc":
+                value = _scalar(value, x.dtype)  # once: it may warn
             if may_have_arrays(index) and _is_scattered_here(x, index, value):
                 return
         parsed = parse_index(index, x.shape)
@@ -61,6 +64,8 @@ def assign(x: Handle, index: Index, value: Any) -> None:
             return
         is_element = not parsed.is_view and not parsed.affine.shape and type(value) not in SCALARS
         is_fitting = not is_element or (isinstance(value, Handle) and not value.shape)
+        if not is_element and x.dtype.kind in "biufc" and _is_number(value):
+            value = _scalar(value, x.dtype)  # once: it may warn
         if is_fitting and _is_written_here(base, lens, parsed.affine.shape, value):
             return
         enter()
@@ -86,10 +91,9 @@ def _is_written_here(base: Base, lens: Lens, shape: Shape, value: Any) -> bool:
     link = only_link(base, lens)
     if link is None or forced_parts.get() is not None:
         return False
-    if type(value) in SCALARS or isinstance(value, np.number | np.bool_):
+    if _is_number(value):
         if base.dtype.kind not in "biufc":
             return False
-        value = _scalar(value, base.dtype)
     else:
         block = value._ready() if isinstance(value, Handle) and value._base.env is base.env else None
         if block is None or block.dtype != base.dtype:
@@ -117,7 +121,7 @@ def _is_scattered_here(x: Handle, index: Index, value: Any) -> bool:
             except ValueError:
                 return False  # the way through nodes says so
     elif type(value) in SCALARS and old.dtype.kind in "biufc":
-        block = _scalar(value, old.dtype)
+        block = value
     else:
         return False
     items, block = tuple([_apart(item, x) for item in items]), _apart(block, x)
@@ -199,6 +203,10 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
 def _is_known_number(value: Handle) -> bool:
     """Return whether numpy has a number in place of an array, and its value is here or may be asked for at the call."""
     return is_scalar(value) and (value._ready() is not None or not errors_wait())
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in SCALARS or isinstance(value, _NUMPYS_NUMBERS)
 
 
 def _scalar(value: Any, dtype: DType) -> Scalar:  # Python's, numpy's, or what numpy makes a number of

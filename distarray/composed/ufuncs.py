@@ -131,7 +131,9 @@ def _loop(ufunc: np.ufunc, inputs: tuple[Any, ...], options: dict[str, Any], cas
     known = (*[_weak(v) for v in inputs], *[None] * ufunc.nout)
     chosen = {} if signature is None else {"signature": signature}
     with naming(dtype=dtype, signature=options.get("signature"), casting=casting):
-        if casting == "equiv" and ufunc.signature is None:  # of a number that does not cast so, NumPy 2.4 ends the process below
+        if (
+            casting == "equiv" and ufunc.signature is None
+        ):  # of a number that does not cast so, NumPy 2.4 ends the process below
             ufunc(*[v if type(v) in SCALARS else np.empty(0, _weak(v)) for v in inputs], casting=casting, **chosen)
         resolved = ufunc.resolve_dtypes(known, casting=casting, **chosen)
     return tuple(resolved[: ufunc.nin])

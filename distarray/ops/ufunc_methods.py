@@ -204,7 +204,7 @@ def reduceat(name: str, x: Array, indices: HostArray, axis: int, dtype: DTypeLik
 
 
 def _ranges(starts: HostArray, n: int) -> HostArray:
-    """Return where each segment of an axis of `n` elements starts and stops, int64; one that is empty has an element."""
+    """Return where each segment of an axis of `n` elements starts and stops, int64; an empty one has an element."""
     starts = starts.astype(np.int64)
     return np.stack([starts, np.maximum(np.append(starts[1:], n), starts + 1)], axis=1)
 
@@ -215,7 +215,7 @@ def _segments(name: str, rows: Expr, cut: Sharding | None, ranges: HostArray, dt
 
     n = rows.shape[0]
     bounds = (0, n) if cut is None else cut.boundaries(rows.shape)[0]
-    segment, local, pieces = _pieces(*ranges.T, bounds)
+    segment, local, pieces = _pieces(ranges[:, 0], ranges[:, 1], bounds)
     edges = [0, *np.cumsum(pieces).tolist()]
     at = literal(local, rows.env, name)
     shape = (len(segment), *rows.shape[1:])

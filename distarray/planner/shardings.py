@@ -32,20 +32,28 @@ def _pulled(bounds: Sequence[int], start: int, step: int, extent: int) -> tuple[
     return tuple(min(max((start - b) // -step + 1, 0), extent) for b in reversed(bounds))
 
 
-def follow(
-    loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh: Mesh, *, is_merging: bool = True
-) -> Sharding:
+def follow(loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh: Mesh) -> Sharding:
     """Return the cut of the loops under which the operands, the first in `order` first, stay where they lie.
 
-    Tiles of one member become one where a tile of what they follow is as large; not without `is_merging`: then each
-    tile lies in one tile of it.
+    Tiles of one member become one where a tile of what they follow is as large.
+    """
+    found, partial = _followed(loops, readings, order, mesh)
+    for loop, largest in partial.items():
+        found = _merged(found, loops.extents, loop, largest)
+    return coarsened(found, mesh)
+
+
+def _followed(
+    loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh: Mesh
+) -> tuple[Sharding, dict[int, int]]:
+    """Return the cut that follows operands tile by tile, on their mesh; and the loops that run over a part of an axis,
+    or over other elements, with the elements of a tile of what they follow.
     """
     n = len(loops.extents)
     axes: list[tuple[str, ...]] = [()] * n
     bounds: list[tuple[int, ...] | None] = [None] * n
     used: set[str] = set()
     chosen = _owned(readings, order)
-    #: Loops that run over a part of an axis, or over other elements, with the elements of a tile of what they follow.
     partial: dict[int, int] = {}
     layout = _layout(loops, readings, order)
     meshes = {s.mesh for p in order if (s := readings[p].sharding) is not None and s.n_tiles > 1}
@@ -76,11 +84,7 @@ def follow(
                 continue
             if not is_all or sharding.bounds[b] is not None:
                 bounds[loop] = _pulled(lying[b], start, step, loops.extents[loop])
-    found = type_of(chosen or mesh, tuple(axes), tuple(bounds), layout)
-    if is_merging:
-        for loop, largest in partial.items():
-            found = _merged(found, loops.extents, loop, largest)
-    return coarsened(found, mesh)
+    return type_of(chosen or mesh, tuple(axes), tuple(bounds), layout), partial
 
 
 def _owned(readings: Sequence[Reading], order: Sequence[int]) -> Mesh | None:
@@ -142,15 +146,16 @@ def _layout(loops: Loops, readings: Sequence[Reading], order: Sequence[int]) -> 
     return ()
 
 
-def _within(extents: tuple[int, ...], base: Reading, cut: Sharding) -> Sharding:
-    """Return a cut that follows `base`, refined so that no tile reaches over two tiles of it.
+def _within(loops: Loops, base: Reading, mesh: Mesh) -> Sharding:
+    """Return the cut that follows `base` such that no tile reaches over two tiles of it.
 
-    `follow` cuts a loop as one axis of the base. A loop that runs along several, as that of a diagonal does, is to be
-    cut where any of them is.
+    `_followed` cuts a loop as one axis of the base. A loop that runs along several, as that of a diagonal does, is cut
+    where any of them is.
     """
-    lying = base.sharding
-    if lying is None or len({axis for axis, _, _ in base.lens.terms}) == len(base.lens.terms):
-        return cut
+    cut, _ = _followed(loops, [base], [0], mesh)
+    lying, extents = base.sharding, loops.extents
+    if lying is None or lying.n_tiles == 1 or len({axis for axis, _, _ in base.lens.terms}) == len(base.lens.terms):
+        return coarsened(cut, mesh)
     edges: dict[int, set[int]] = {}
     names: dict[int, tuple[str, ...]] = {}
     for b, (axis, start, step) in enumerate(base.lens.terms):
@@ -165,7 +170,7 @@ def _within(extents: tuple[int, ...], base: Reading, cut: Sharding) -> Sharding:
             axes[loop] = names[loop]
             n_edges = prod(map(lying.mesh.axis_size, names[loop])) + 1
             bounds[loop] = (*sorted(found), *[extents[loop]] * (n_edges - len(found)))
-    return Sharding(cut.mesh, tuple(axes), (), tuple(bounds), cut.layout)
+    return coarsened(Sharding(lying.mesh, tuple(axes), (), tuple(bounds), cut.layout), mesh)
 
 
 def _seen_layout(layout: tuple[int, ...], lens: Affine, n: int) -> tuple[int, ...]:
@@ -220,7 +225,7 @@ def _resolved(
     rule = cut.rule
     if isinstance(rule, Written):
         assert base is not None
-        return _within(loops.extents, base, follow(loops, [base], [0], mesh, is_merging=False))
+        return _within(loops, base, mesh)
     if isinstance(rule, Followed):
         return follow(loops, readings, rule.order, mesh)
     if isinstance(rule, Pinned):

@@ -78,12 +78,14 @@ def _outcome(xp, write, dtype, value):
 
 @pytest.mark.parametrize("dtype", ["f8", "i1", "u2", "?", "c8", "m8[s]", "M8[D]", "f2"])
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
-def test_what_is_written_is_what_numpy_writes(door, dtype):
+@pytest.mark.parametrize("options", [{}, {"eager_bytes": 0, "block_bytes": 0}], ids=["small", "planned"])
+def test_what_is_written_is_what_numpy_writes(options, door, dtype):
     different = {}
     for value in VALUES:
         if isinstance(value, OfArray) and door in (DOORS["positions"], DOORS["a mask"]) and dtype in ("m8[s]", "M8[D]"):
             continue  # numpy takes it for a number, not for its array, in these two dtypes alone
-        expected, found = (_outcome(xp, door, dtype, value) for xp in (np, dx))
+        with dx.config.set(options):
+            expected, found = (_outcome(xp, door, dtype, value) for xp in (np, dx))
         if found != expected:
             different[repr(value)] = expected, found
     assert not different

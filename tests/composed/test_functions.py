@@ -215,3 +215,17 @@ def test_an_einsum_that_aggregates_nothing_is_a_view(text: str, shape: tuple[int
         expected += 1
         made += 1
         np.testing.assert_array_equal(x, a)
+
+
+@pytest.mark.parametrize("sizes", [(2,), (4,), (2, 2)], ids=repr)
+@pytest.mark.parametrize("text", ["ii->i", "iii->i", "iji->ij"])
+def test_a_diagonal_is_written_where_one_tile_has_all(text: str, sizes: tuple[int, ...]) -> None:
+    shape = [4] * len(text.split("->")[0])
+    a = np.arange(4.0 ** len(shape)).reshape(shape)
+    with dx.config.set({"eager_bytes": 0, "block_bytes": 0}), force_tiles(1):
+        x = dx.asarray(a.copy(), team=dx.Team(sizes, tuple("AB"[: len(sizes)])))
+        for xp, y in ((np, a), (dx, x)):
+            diagonal = xp.einsum(text, y)
+            y *= 2
+            diagonal += 1
+        np.testing.assert_array_equal(x, a)
