@@ -139,6 +139,11 @@ def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
     node = nodes[stage.nodes[0]]
     if stage.family.is_fused:
         return Loops(program_extents(node))
+    return node_loops(node)
+
+
+def node_loops(node: Expr) -> Loops:
+    """Return the loops of a node that is a stage by itself."""
     return _OWN.get(node.op.kind, _result_loops)(node)
 
 
