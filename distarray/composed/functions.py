@@ -325,12 +325,12 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     if not n:
         raise ValueError("choices must be one array at least")
     choice(mode, ("raise", "wrap", "clip"), "mode")
-    common_shape(x.shape, *[np.shape(c) for c in choices])  # before anything is computed
+    shape = common_shape(x.shape, *[np.shape(c) for c in choices])  # before anything is computed
     if mode == "wrap":
         x = x % n
     elif mode == "clip":
         x = x.clip(0, n - 1)
-    elif bool(((x < 0) | (x >= n)).any()):
+    elif 0 not in shape and bool(((x < 0) | (x >= n)).any()):
         raise ValueError(f"invalid entry in choice array: there are {n} choices")
     # Of one choice every element of `a` takes it: there is a condition, for the shape of the result.
     found = _chosen([x == i for i in range(max(n - 1, 1))], choices if n > 1 else choices * 2)

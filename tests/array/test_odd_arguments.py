@@ -354,6 +354,8 @@ FOUND: dict[str, Call] = {
         for casting in ("no", "safe", "same_kind", "unsafe")
     },
     "joined into an array and of a dtype": lambda xp, of: xp.stack([of(V)], dtype="f8", out=of(np.zeros((1, 3)))),
+    "no choices for nothing": lambda xp, of: xp.choose(of(I - 4), [of(NOTHING), of(NOTHING)]),
+    "vectors of matrices, equivalent": lambda xp, of: np.matvec(of(M), of(M), casting="equiv"),
     "equivalent dtypes": lambda xp, of: xp.add(of(V), of(V), casting="equiv"),
     "stacked without imaginary parts": lambda xp, of: xp.stack([of(I), of(V + 1j)], dtype="i8", casting="unsafe"),
     "selected of a wider dtype": lambda xp, of: xp.select([of(V > 1)] * 2, [of(I.astype("u1")), 1]),

@@ -89,9 +89,9 @@ INTO["cumprod"] = INTO["cumprod"][0], (4, 3)
 def test_the_steps_of_what_goes_into_an_array_are_taken_in_its_dtype(name: str, tiles: int) -> None:
     function, shape = INTO[name]
     values = np.array([[0, 2.5, 3], [1, 40, 9], [7, 1.25, 0], [3, 30, 100]])
-    for dtype in ("?", "i1", "i4", "f4", "f8", "c8"):
-        for target in ("i1", "i8", "f4", "f8", "c16"):
-            for asked in (None,) if name == "round" else (None, "i4", "f4", "f8", "c16"):
+    for dtype in ("?", "i4", "f4", "c8"):
+        for target in ("i8", "f4", "f8"):
+            for asked in (None,) if name == "round" else (None, "i4", "f8"):
                 x, options = values.astype(dtype), {} if asked is None else {"dtype": np.dtype(asked)}
 
                 def call(xp: Any, make: Any, out: Any, x: Any = x, options: Any = options) -> Any:
