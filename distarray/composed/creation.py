@@ -119,8 +119,18 @@ def arange(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """Return evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if there is no `stop`."""
+    """Return evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if there is no `stop`.
+
+    Dates and time spans may be those of arrays without axes, whose values are asked for.
+    """
+    start, stop, step = [_known_date(value) for value in (start, stop, step)]
     return _made(lambda env: creation.arange(start, stop, step, dtype, env), team, device, sharding, layout)
+
+
+def _known_date(value: Any) -> Any:
+    """Return the date or the time span of an array without axes, and anything else as it is."""
+    is_date = isinstance(value, DistArray) and not value.ndim and value.dtype.kind in "mM"
+    return value.compute()[()] if is_date else value
 
 
 def eye(

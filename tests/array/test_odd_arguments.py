@@ -304,6 +304,7 @@ def test_covariance_with_nothing(m: tuple[int, ...], y: tuple[int, ...], rowvar:
 
 
 NOTHING = np.zeros((0, 3))
+DAYS = np.array(["2020-01-01", "2020-01-03", "2020-01-08"], "M8[D]")
 #: Found by random arguments.
 FOUND: dict[str, Call] = {
     **{
@@ -354,6 +355,11 @@ FOUND: dict[str, Call] = {
         for casting in ("no", "safe", "same_kind", "unsafe")
     },
     "joined into an array and of a dtype": lambda xp, of: xp.stack([of(V)], dtype="f8", out=of(np.zeros((1, 3)))),
+    **{
+        f"from date to date by {step}": lambda xp, of, step=step: xp.arange(of(DAYS)[0], of(DAYS)[-1], step)
+        for step in (1, np.timedelta64(2, "D"))
+    },
+    "a number of days from a date": lambda xp, of: xp.arange(of(DAYS)[0], of(DAYS)[1] - of(DAYS)[0], dtype="M8[D]"),
     "no choices for nothing": lambda xp, of: xp.choose(of(I - 4), [of(NOTHING), of(NOTHING)]),
     "vectors of matrices, equivalent": lambda xp, of: np.matvec(of(M), of(M), casting="equiv"),
     "equivalent dtypes": lambda xp, of: xp.add(of(V), of(V), casting="equiv"),
