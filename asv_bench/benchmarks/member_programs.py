@@ -18,7 +18,7 @@ from distarray.runtime import running
 
 from .cluster_meter import MeteredCluster, measured
 from .ratios import Goal, exactly
-from .sizes import SIZE, of_size
+from .sizes import SIZE, few, of_size
 
 WORKERS = 4
 #: Rows and columns, and steps.
@@ -151,7 +151,7 @@ def goals(size: str = SIZE) -> list[Goal]:
 
 
 class MemberPrograms:
-    params = (list(LOOPS), [SIZE])
+    params = (few(LOOPS, 2), [SIZE])
     param_names = ("loop", "size")
     timeout = 600
 
