@@ -33,6 +33,7 @@ from distarray.types import Casting, DType, HostArray, Shape
 
 #: Classes of host data that numpy casts otherwise than the arrays that it makes of them.
 _CAST_AS_GIVEN = (list, tuple, np.generic, int, float, complex)
+#: Numbers of numpy, dates are none.
 _NUMPYS_NUMBERS = (np.number, np.bool_)
 
 

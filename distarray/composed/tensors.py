@@ -104,7 +104,7 @@ def _einsum_into(
     if (join, agg) == ("mul", "sum") and hasattr(out, "dtype"):
         if dtype is None:
             *_, arrays = parse_subscripts(operands)
-            dtype = np.result_type(out.dtype, *arrays)
+            dtype = np.result_type(out.dtype, *[as_distarray(x).dtype for x in arrays])
         elif not np.can_cast(out.dtype, as_dtype(dtype), casting):
             raise TypeError(f"einsum: out= cannot be cast from {out.dtype} to {dtype} by the rule {casting!r}")
     made = einsums.einsum(*operands, join=join, agg=agg, dtype=dtype, casting=casting, **options)
