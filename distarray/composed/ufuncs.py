@@ -6,7 +6,9 @@ operands are cast to it, numpy is asked (``resolve_dtypes``); the elementwise fu
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,8 @@ Function = Callable[..., Any]  # of any signature
 
 #: What ``ndarray.clip`` calls, which has no public name: `numpy.clip` is another function.
 _CLIP = np._core.umath.clip  # type: ignore[attr-defined]
+#: What the methods ``mean``, ``var`` and ``std`` of numpy's arrays run.
+_DIVIDING = tuple([getattr(np._core._methods, name).__code__ for name in ("_mean", "_var")])  # type: ignore[attr-defined]
 
 
 def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], outs: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -49,8 +53,23 @@ def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], outs: tuple[Any
     if method == "at":
         return _at(ufunc, *inputs)
     (out,) = outs or (None,)
+    if out is not None and _is_total_of_numpys_mean(inputs[0]):
+        raise TypeError(
+            "the methods mean, var and std of NumPy's arrays leave a total in an out= that is none of these; call "
+            "np.mean(x, out=...), np.var or np.std"
+        )
     reduce: Function = getattr(ufunc_reductions, method)
     return reduce(ufunc, *inputs, out=out, **options)
+
+
+def _is_total_of_numpys_mean(x: Any) -> bool:
+    """Return whether a method of numpy's array asks for a total in order to divide it: it divides what it is given, and
+    leaves an ``out=`` as it is that is none of its arrays.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals["__name__"].startswith("distarray."):
+        frame = frame.f_back
+    return isinstance(x, np.ndarray) and frame is not None and frame.f_code in _DIVIDING
 
 
 def _function(ufunc: np.ufunc) -> Function:

@@ -231,6 +231,18 @@ def test_shifts_are_what_int_makes_of_them(shift: Any, axis: Any, is_ours: bool,
     assert_as_numpy(lambda xp, of: xp.roll(of(M), of(shift) if is_ours else shift, axis=axis), of)
 
 
+@pytest.mark.parametrize("name", ["mean", "var", "std"])
+def test_a_method_of_numpys_that_would_leave_a_total_in_our_array_is_refused(name: str) -> None:
+    x, out = np.arange(6.0).reshape(2, 3), dx.ones(3)
+    with pytest.raises(TypeError, match=r"np\.mean\(x, out=\.\.\.\)"):
+        getattr(x, name)(axis=0, out=out)
+    np.testing.assert_array_equal(out, np.ones(3))
+    assert getattr(np, name)(x, axis=0, out=out) is out
+    np.testing.assert_array_equal(out, getattr(x, name)(axis=0))
+    assert x.sum(axis=0, out=out) is out
+    np.testing.assert_array_equal(out, x.sum(axis=0))
+
+
 @pytest.mark.parametrize("name", ["subtract", "add", "divide", "hypot"])
 @pytest.mark.parametrize("at", [[0, 2], [1, 0, 3, 3, 2], [4]], ids=repr)
 def test_segments_go_up_to_the_next_one_also_where_the_result_is_cut(name: str, at: list[int], of: Of) -> None:
