@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import distarray as dx
 from distarray.kernels import tasks
+from distarray.runtime.transport import PUSH
 from distarray.testing import counting
 
 SIZES = [None, 1, 3, 4]
@@ -251,8 +252,9 @@ def test_all_core_tasks_start_before_the_first_halo_arrives(cluster4: Any, monke
 
     monkeypatch.setattr(tasks, "run_program", recorded)
     for worker in cluster4.cluster.workers.values():
-        delayed = _delayed(worker.handlers["get_data"], lambda: started.count("core") == 4)
-        monkeypatch.setitem(worker.handlers, "get_data", delayed)
+        for name in ("get_data", PUSH):  # what is asked for, and what programs send
+            delayed = _delayed(worker.handlers[name], lambda: started.count("core") == 4)
+            monkeypatch.setitem(worker.handlers, name, delayed)
     with dx.config.set(overlap="always"):
         y[2:-2] = x[:-4] + x[4:]
         got = y.compute()
@@ -266,14 +268,14 @@ def _delayed(handler: Any, until: Callable[[], bool]) -> Any:
     """Answer when something has come true; in any case after some seconds, so that what waits for it shows."""
 
     @functools.wraps(handler)  # its signature says what it is called with
-    async def get_data(*args: Any, **kwargs: Any) -> Any:
+    async def answer(*args: Any, **kwargs: Any) -> Any:
         for _ in range(200):
             await asyncio.sleep(0.05)
             if until():
                 break
         return await handler(*args, **kwargs)
 
-    return get_data
+    return answer
 
 
 # ------------------------------------------------------------------------------------------------- edges
