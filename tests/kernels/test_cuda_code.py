@@ -11,6 +11,7 @@ from typing import Any
 import host_kernels
 import numpy as np
 import pytest
+from helpers import some
 
 from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels import cuda_code, cuda_loops, cuda_reductions, expressions
@@ -109,7 +110,7 @@ def of_table(dtype: np.dtype[Any]) -> tuple[Program, list[Array]]:
     return Program(2, tuple(instructions), tuple(range(2, 2 + len(instructions)))), [first, second]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", some(DTYPES), ids=str)
 def test_every_expression_means_what_numpy_means(dtype: np.dtype[Any]) -> None:
     program, inputs = of_table(dtype)
     for instruction, actual in zip(program.instructions, on_device(program, inputs), strict=True):
