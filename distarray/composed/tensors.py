@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import wraps
-from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,12 @@ from distarray.arguments import integer, integers, naming, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.views import as_distarray, as_number, beside, moveaxis, permute_dims, without_number
-from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, einsums, joining, lenses, linalg
 from distarray.ops.linalg import LinAlgError
 from distarray.ops.subscripts import parse_subscripts, resolve_ellipses
-from distarray.types import Casting, DTypeLike, NBytesLike
+from distarray.types import NBytesLike
 
 
 @side_by_side
@@ -75,40 +73,15 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 
 
 @wraps(einsums.einsum)
-def einsum(*operands: Any, out: Any = None, **options: Any) -> DistArray:
-    if out is not None:
-        return _einsum_into(out, operands, **options)
+def einsum(*operands: Any, **options: Any) -> DistArray:
     view = None if options.keys() - {"optimize"} else _einsum_view(operands)
     if view is not None:
         return view
-    return as_number(einsums.einsum(*operands, **options))
-
-
-_of_einsum = signature(einsums.einsum)
-_OUT = Parameter("out", Parameter.KEYWORD_ONLY, default=None, annotation=Any)
-einsum.__signature__ = _of_einsum.replace(parameters=[*_of_einsum.parameters.values(), _OUT])  # type: ignore[attr-defined]
-
-
-def _einsum_into(
-    out: Any,
-    operands: Sequence[Any],
-    join: Any = "mul",
-    agg: Any = "sum",
-    dtype: DTypeLike = None,
-    casting: Casting = "safe",
-    **options: Any,
-) -> DistArray:
-    """Return ``out=`` with an einsum written into it; sums of products are computed in a dtype in which numpy counts
-    that of `out` among the operands.
-    """
-    if (join, agg) == ("mul", "sum") and hasattr(out, "dtype"):
-        if dtype is None:
-            *_, arrays = parse_subscripts(operands)
-            dtype = np.result_type(out.dtype, *[as_distarray(x).dtype for x in arrays])
-        elif not np.can_cast(out.dtype, as_dtype(dtype), casting):
-            raise TypeError(f"einsum: out= cannot be cast from {out.dtype} to {dtype} by the rule {casting!r}")
-    made = einsums.einsum(*operands, join=join, agg=agg, dtype=dtype, casting=casting, **options)
-    return into(out, made, casting=casting, broadcasts=True)  # type: ignore[no-any-return]
+    made = einsums.einsum(*operands, **options)
+    out = options.get("out")
+    if out is None:
+        return as_number(made)
+    return into(out, made, casting=options.get("casting", "safe"), broadcasts=True)  # type: ignore[no-any-return]
 
 
 def _einsum_view(operands: Sequence[Any]) -> DistArray | None:

@@ -66,10 +66,12 @@ def _is_total_of_numpys_mean(x: Any) -> bool:
     """Return whether a method of numpy's array asks for a total in order to divide it: it divides what it is given, and
     leaves an ``out=`` as it is that is none of its arrays.
     """
+    if not isinstance(x, np.ndarray):
+        return False
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_globals["__name__"].startswith("distarray."):
         frame = frame.f_back
-    return isinstance(x, np.ndarray) and frame is not None and frame.f_code in _DIVIDING
+    return frame is not None and frame.f_code in _DIVIDING
 
 
 def _function(ufunc: np.ufunc) -> Function:
@@ -150,9 +152,8 @@ def _loop(ufunc: np.ufunc, inputs: tuple[Any, ...], options: dict[str, Any], cas
     known = (*[_weak(v) for v in inputs], *[None] * ufunc.nout)
     chosen = {} if signature is None else {"signature": signature}
     with naming(dtype=dtype, signature=options.get("signature"), casting=casting):
-        if (
-            casting == "equiv" and ufunc.signature is None
-        ):  # of a number that does not cast so, NumPy 2.4 ends the process below
+        # Of a number that does not cast so, NumPy 2.4 ends the process below; those with a signature take no numbers.
+        if casting == "equiv" and ufunc.signature is None:
             ufunc(*[v if type(v) in SCALARS else np.empty(0, _weak(v)) for v in inputs], casting=casting, **chosen)
         resolved = ufunc.resolve_dtypes(known, casting=casting, **chosen)
     return tuple(resolved[: ufunc.nin])

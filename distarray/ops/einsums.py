@@ -69,6 +69,7 @@ def einsum(
     casting: Casting = "safe",
     plan: str | KernelPlan | None = None,
     memory_limit: NBytesLike | None = None,
+    out: Any = None,
 ) -> Array:
     """Return the operands joined element by element and aggregated, as subscripts say: ``"ij,jk->ik"`` is a matrix
     product.
@@ -108,11 +109,13 @@ def einsum(
     memory_limit
         Bytes that an intermediate result may take on each member. Orders that need more are not taken; if all do, one
         kernel joins all operands and makes no intermediate result.
+    out
+        An array that gets the result and is returned. Its dtype counts among those that sums of products promote.
 
     Raises
     ------
     TypeError
-        If an operand of a sum of products does not cast to `dtype`.
+        If an operand of a sum of products, or `out`, does not cast to `dtype`.
     ValueError
         If the text does not fit the operands; if join, aggregation or plan is unknown; if nothing is to be aggregated
         by what has no identity (``max``, ``min``); if the plan is of another expression.
@@ -128,12 +131,13 @@ def einsum(
     >>> dx.einsum("ij,jk->ik", a, b, join="add", agg="min").tolist()  # shortest paths of two steps
     [[1.0, 1.0], [5.0, 5.0]]
     """
-    is_plain = optimize == "auto" and dtype is plan is memory_limit is None
+    is_plain = optimize == "auto" and dtype is plan is memory_limit is out is None
     if is_plain and hooks.call_at_call is not None and operands and isinstance(operands[0], str):
         made = hooks.call_at_call(_of_text, operands[1:], operands[:1], {"join": join, "agg": agg})
         if made is not None:
             return made
-    expression = _Expression(operands, join, agg, dtype, casting)
+    # Who calls this writes into `out`: what is written there depends on its dtype, nothing else here does.
+    expression = _Expression(operands, join, agg, dtype, casting, getattr(out, "dtype", None))
     parts = expression.parts(plan)
     is_one_kernel = plan is not None and not isinstance(plan, str)
     order = None if is_one_kernel else expression.order(optimize, memory_limit)
@@ -176,7 +180,13 @@ class _Expression:
     """
 
     def __init__(
-        self, operands: Sequence[Any], join: Any, agg: Any, dtype: DTypeLike | None, casting: Casting = "safe"
+        self,
+        operands: Sequence[Any],
+        join: Any,
+        agg: Any,
+        dtype: DTypeLike | None,
+        casting: Casting = "safe",
+        written: DType | None = None,
     ) -> None:
         terms, result, arrays = parse_subscripts(operands)
         self.joining, self.agg = parse_join(join, len(arrays)), parse_agg(agg)
@@ -193,19 +203,24 @@ class _Expression:
         self.casting = choice(casting, get_args(Casting), "casting")
         self.is_product = self.agg == "sum" and self.joining.name in ("mul", "multiply")
         self.nodes = nodes
-        self.nodes = self._cast()
+        self.nodes = self._cast(written)
 
-    def _cast(self) -> list[Expr]:
-        """Return the operands in the dtype in which factors are multiplied, where they are factors."""
+    def _cast(self, written: DType | None) -> list[Expr]:
+        """Return the operands in the dtype in which factors are multiplied, where they are factors; that of what the
+        result is written into counts as one of theirs.
+        """
         nodes = self.nodes
         if self.is_product:
-            common = as_dtype(np.result_type(*(n.dtype for n in nodes)) if self.wanted is None else self.wanted)
+            met = {f"operand {i}": n.dtype for i, n in enumerate(nodes)}
+            if written is not None:
+                met["out="] = written
+            common = as_dtype(np.result_type(*met.values()) if self.wanted is None else self.wanted)
             if common.kind in "mM":
                 raise TypeError("einsum: invalid data type for einsum")
-            for i, n in enumerate(nodes if self.wanted is not None else ()):
-                if not np.can_cast(n.dtype, common, self.casting):
+            for name, dtype in met.items() if self.wanted is not None else ():
+                if not np.can_cast(dtype, common, self.casting):
                     raise TypeError(
-                        f"einsum: operand {i} cannot be cast from {n.dtype} to {common} by the rule {self.casting!r}"
+                        f"einsum: {name} cannot be cast from {dtype} to {common} by the rule {self.casting!r}"
                     )
         elif self.is_factored:
             common = self._join(nodes, reduces=True).dtype
