@@ -253,7 +253,13 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = 
     The indices come to this process if they are not there; they decide what is read where.
     """
     _check(ufunc, "reduceat")
-    if dtype is None and out is None and (made := call_by_numpy(ufunc.reduceat, (x, indices, axis))) is not None:
+    # numpy's own is wrong for functions that are not associative, where its vector kernels are: see kernels.ufuncs
+    if (
+        dtype is None
+        and out is None
+        and ufunc.__name__ in ufunc_methods.ASSOCIATIVE
+        and (made := call_by_numpy(ufunc.reduceat, (x, indices, axis))) is not None
+    ):
         return made  # type: ignore[no-any-return]
     x = as_distarray(x)
     at = _axis("reduceat", x, axis)
