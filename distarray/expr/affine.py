@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from distarray.sharding.boxes import Box, intersect, normalise
+from distarray.sharding.boxes import Box, full, intersect, normalise
 
 #: An array of numpy, cupy or array_api_strict; their common protocol has no type, hence Any.
 Block: TypeAlias = Any
@@ -443,6 +443,23 @@ class Affine:
             here = tuple([slice(i, i + 1) if a == axis else slice(None) for a in range(ndim)])
             terms = tuple([(None, b + c * i, 0) if a == axis else (a, b, c) for a, b, c in self.terms])
             Affine(tuple(map(len, box)), terms).write(array, value[here])
+
+
+    def copy_around(self, source: Block, target: Block) -> None:
+        """Assign what a block has outside the view to another one of its shape; inside, where the view has gaps, too.
+
+        A view that is a box costs what lies around it.
+        """
+        box = self.source_box(full(self.shape))
+        if self.read_indices().diagonals or any(r.step != 1 for r in box) or 0 in self.shape:
+            target[...] = source
+            return
+        inside: tuple[slice, ...] = ()
+        for r, n in zip(box, source.shape, strict=True):
+            for beside in (slice(0, r.start), slice(r.stop, n)):
+                if beside.start < beside.stop:
+                    target[(*inside, beside, ...)] = source[(*inside, beside, ...)]
+            inside += (slice(r.start, r.stop),)
 
 
 # mypy knows the slots by their annotations, not as the descriptors they are.

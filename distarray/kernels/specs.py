@@ -282,7 +282,7 @@ class TileSpec:
     finish
         Shapes of the results of reductions that end in this tile; None where partial results go on.
     write
-        (argument, lens from the base's tile to the written box, in place, whole tile): of a tile that writes.
+        (argument, lens from the base's tile to the written box, in place, most of the tile): of a tile that writes.
     hazard
         Whether the program reads the tile that it writes in place, elsewhere than it writes.
     offset

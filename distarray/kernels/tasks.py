@@ -145,18 +145,17 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     copy_back = None
     if stage.writes:
         assert tile.write is not None
-        arg, lens, inplace, whole = tile.write
+        arg, lens, inplace, _ = tile.write
         base = values[arg]
         if started is not None:
             new_base = started[-1]
         elif inplace and is_ours(base):
             new_base = base
-        elif whole:
-            new_base = backend.empty(base.shape, base.dtype, backend.layout_of(base))
         else:
-            new_base = backend.copy(base)
+            new_base = backend.empty(base.shape, base.dtype, backend.layout_of(base))
+            lens.copy_around(base, new_base)  # the view itself is written as a whole
         target = backend.writable_view(lens, new_base)
-        if tile.hazard:
+        if tile.hazard and new_base is base:
             copy_back = target
             target = backend.empty(tile.shape, new_base.dtype)
         if stage.filled >= 0:

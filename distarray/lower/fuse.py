@@ -241,9 +241,10 @@ def _in_place(args: Sequence[object], own: Collection[int]) -> list[object]:
     for i, a in enumerate(given):
         # arguments after the two records are what the record counts
         if type(a) is TileSpec and a.write is not None and a.write[0] + 2 in own and not a.write[2]:
-            base, lens, _, whole = a.write
+            base, lens, _, most = a.write
             elsewhere = any(p.arg == base and p.lens != lens for r in a.regions for p in r.operands) or any(
                 p.arg == base for r in (*a.assembled, *a.reads) for p in r.parts
             )
-            given[i] = replace(a, write=(base, lens, True, whole), hazard=elsewhere)
+            if not (elsewhere and most):
+                given[i] = replace(a, write=(base, lens, True, most), hazard=elsewhere)
     return given

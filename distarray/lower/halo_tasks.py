@@ -32,7 +32,7 @@ from distarray.planner.halos import (
     tiles_of_members,
 )
 from distarray.planner.plan import Stage
-from distarray.sharding.boxes import Box, relative, size, tile_box
+from distarray.sharding.boxes import Box, relative, tile_box
 
 #: Copies the elements of its one operand.
 _COPY = Program(1, (), (0,), ())
@@ -209,7 +209,7 @@ def _lower_tile(low: Lowering, draft: Draft, spec: StageSpec, link: HaloStage, t
         number = at.members.index(tile.member)
         frame = at.frames[number]
         inside = link.lens.restricted(tile.box, frame)
-        write = args.ref(at.refs[number]), inside, False, size(tile.box) == size(frame)
+        write = args.ref(at.refs[number]), inside, False, programs.is_most(tile.box, frame)
     regions, assembled = programs.regions_of(low, draft, tile, args)
     record = TileSpec(
         tile.member,

@@ -304,23 +304,31 @@ def _count_regions(cuts: Sequence[set[int]], found: Sequence[Sequence[tuple[Part
     return n
 
 
+def is_most(box: Box, frame: Box) -> bool:
+    """Return whether a box is most of the tile that it is written into.
+
+    A stencil over that much of a block is written into another one: what lies around it is copied sooner than what it
+    makes is copied back.
+    """
+    return 2 * size(box) > size(frame)
+
+
 def _write(
     low: Lowering, draft: Draft, t: int, tile: Tile, args: Arguments
 ) -> tuple[tuple[int, Affine, bool, bool], bool]:
+    """Return the record of a write, and whether it reads what it overwrites in place."""
     lens: Affine = low.graph.nodes[draft.stage.written].runtime
     below = low.located[draft.base]
     base_tile, number = draft.base_tiles[t]
     frame = below.box(base_tile)
     arg = args.ref(below.refs[below.near(number, tile.member)])
     here = lens.restricted(tile.box, frame)
-    # Elements are counted, since no two of the view are one of the base: a diagonal reaches from end to end of a
-    # tile along every axis, and leaves most of it as it is.
-    whole = size(tile.box) == size(frame)
     hazard = draft.inplace and any(
         r.node == draft.base and not (r.lens.terms == lens.terms and r.lens.shape == lens.shape) for r in draft.readings
     )
-    inplace = draft.inplace and number not in below.shared
-    return (arg, here, inplace, whole), hazard
+    most = is_most(tile.box, frame)
+    inplace = draft.inplace and number not in below.shared and not (hazard and most)
+    return (arg, here, inplace, most), hazard and inplace
 
 
 def _reuse(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[int, ...]:

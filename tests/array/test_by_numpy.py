@@ -61,7 +61,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
     "setxor1d": lambda xp, v, w, m: xp.setxor1d(v, w),
     "accumulate": lambda xp, v, w, m: xp.maximum.accumulate(v, axis=1),
     "accumulate of a protocol": lambda xp, v, w, m: np.add.accumulate(w),
-    "reduceat": lambda xp, v, w, m: np.subtract.reduceat(v, [0, 2, 1], axis=1),
+    "reduceat": lambda xp, v, w, m: np.maximum.reduceat(v, [0, 2, 1], axis=1),
     "pad": lambda xp, v, w, m: xp.pad(v, ((1, 2), (0, 3)), mode="edge"),
 }
 

@@ -23,7 +23,7 @@ from distarray.expr.lens import (
     shares_memory,
     touched,
 )
-from distarray.sharding.boxes import Box, contains, normalise, relative, size
+from distarray.sharding.boxes import Box, contains, full, normalise, relative, size
 
 shapes = st.lists(st.sampled_from([1, 2, 3, 4, 5, 6, 0]), max_size=3).map(tuple)
 KINDS = ("slice", "permute", "flip", "expand", "squeeze", "diagonal")
@@ -249,6 +249,30 @@ def test_write_changes_the_view_and_nothing_else(view: Any, data: st.DataObject)
     theirs = numbered(shape).ravel()
     theirs[expected.ravel()] = value.ravel()
     np.testing.assert_array_equal(ours, theirs.reshape(shape))
+
+
+@settings(max_examples=200)
+@given(views(ALL), st.booleans())
+def test_what_is_copied_around_a_view_and_the_view_are_the_whole_block(view: Any, is_fortran: bool) -> None:
+    shape, affine, _ = view
+    source = np.asarray(numbered(shape), order="F" if is_fortran else "C")
+    target = np.full_like(source, -1)
+    affine.copy_around(source, target)
+    assert np.all((target == source) | (target == -1))
+    if affine.is_injective:
+        affine.write(target, affine.read(source))
+    else:
+        for index in image(affine, full(affine.shape)):
+            target[index] = source[index]
+    np.testing.assert_array_equal(target, source)
+
+
+def test_around_a_box_nothing_else_is_copied() -> None:
+    affine = Affine((2, 3), ((0, 1, 1), (1, 3, -1)))
+    target = np.full((4, 5), -1)
+    affine.copy_around(numbered((4, 5)), target)
+    assert np.count_nonzero(target == -1) == 6
+    np.testing.assert_array_equal(target[1:3, 1:4], -1)
 
 
 def test_broadcast_views_are_read_only() -> None:
