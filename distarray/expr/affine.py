@@ -444,7 +444,6 @@ class Affine:
             terms = tuple([(None, b + c * i, 0) if a == axis else (a, b, c) for a, b, c in self.terms])
             Affine(tuple(map(len, box)), terms).write(array, value[here])
 
-
     def copy_around(self, source: Block, target: Block) -> None:
         """Assign what a block has outside the view to another one of its shape; inside, where the view has gaps, too.
 

@@ -99,29 +99,26 @@ class Monoid:
         """Combine two; `left` is of earlier elements, and may be overwritten."""
         raise NotImplementedError
 
+    def merged(self, left: Partial, right: Partial) -> Partial:
+        """Combine two, neither of which is changed; `left` is of earlier elements."""
+        return self.merge(left, right)
+
     def combine(self, partials: Sequence[Partial | None]) -> Partial | None:
         """Combine any number of partials, in order; None stands for no value. None of them is changed.
 
         Pairs of neighbours are merged, then pairs of those, so rounding errors grow with the logarithm of their number.
         """
         level = [p for p in partials if p is not None]
-        fresh = False
+        merge = self.merged
         while len(level) > 1:
-            merged = [
-                self.merge(level[i] if fresh else self._copied(level[i]), level[i + 1])
-                for i in range(0, len(level) - 1, 2)
-            ]
-            if len(level) % 2:
-                merged.append(level[-1] if fresh else self._copied(level[-1]))
-            level, fresh = merged, True
+            last = level[-1:] if len(level) % 2 else []  # it is on the right of what it is merged with
+            level = [merge(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)] + last
+            merge = self.merge
         return level[0] if level else None
 
     def finish(self, partial: Partial, dtype: DType | None = None, **params: Any) -> Any:
         """Return the result, of `dtype` if given, with the reduced axes still of extent 1."""
         return partial if dtype is None else astype(namespace(partial), partial, dtype)
-
-    def _copied(self, partial: Partial) -> Partial:
-        return partial
 
 
 #: numpy's inner loop runs along the last axis; where that is shorter, half of the time goes into starting it.
@@ -201,8 +198,11 @@ class _SingleArray(Monoid):
     def fold(self, totals: HostArray) -> Any:
         return self.ufunc.reduce(totals)
 
-    def _copied(self, partial: Partial) -> Partial:
-        return partial.copy() if type(partial) is np.ndarray else partial
+    def merged(self, left: Partial, right: Partial) -> Partial:
+        if type(left) is not np.ndarray:
+            return self.merge(left, right)
+        out = POOL.take(left.shape, left.dtype) if left.flags.c_contiguous else None
+        return self.ufunc(left, right, out=out)
 
 
 def _numbers(xp: Any, block: Any) -> Any:

@@ -21,6 +21,7 @@ import numpy as np
 from distarray.errors import NotSupportedError
 from distarray.expr.lens import windows_of
 from distarray.expr.params import IndexParams
+from distarray.kernels.buffers import POOL
 from distarray.kernels.namespaces import Block, Namespace, Params, astype, dtype_of, is_strict, placed
 from distarray.sharding.boxes import Box
 from distarray.types import DType
@@ -211,7 +212,10 @@ def contract(
     half = xp is np and a.dtype == b.dtype == np.float16
     if half:
         x, y = x.astype(np.float32), y.astype(np.float32)
-    z = astype(xp, xp.matmul(x, y) if product.is_summed else xp.multiply(x, y), dtype)
+    if xp is np and product.is_summed and x.dtype == y.dtype == dtype:
+        z = np.matmul(x, y, out=POOL.take((*x.shape[:-1], y.shape[-1]), dtype))  # no new pages, as large ones would be
+    else:
+        z = astype(xp, xp.matmul(x, y) if product.is_summed else xp.multiply(x, y), dtype)
     z = xp.reshape(z, product.shape)
     return z if product.order is None else xp.permute_dims(z, product.order)
 
