@@ -24,8 +24,8 @@ from distarray.types import HostArray
 
 #: Elements from which an order among equals is found afterwards, and of which it is found at a time.
 SHORT, SLICE = 1 << 10, 1 << 18
-#: Numbers that are counted at a time: they stay in cache between NumPy's look for the largest and its counting.
-COUNTED = 1 << 16
+#: Numbers that are counted at a time: of fewer, threads wait for each other more, since NumPy counts under the GIL.
+COUNTED = 1 << 18
 
 
 def _stability(xp: Namespace, stable: bool) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def test_contract_reads_transposed_blocks_in_place(monkeypatch):
     """BLAS takes either order: a transpose is no copy."""
     x, y = np.arange(6.0).reshape(3, 2), np.arange(12.0).reshape(4, 3)
     seen = []
-    monkeypatch.setattr(np, "matmul", lambda a, b, f=np.matmul: seen.append((a, b)) or f(a, b))
+    monkeypatch.setattr(np, "matmul", lambda a, b, f=np.matmul, **out: seen.append((a, b)) or f(a, b, **out))
     got = contract(np, ((1, 0), (2, 1)), (0, 2), x, y, dtype=x.dtype)
     np.testing.assert_array_equal(got, x.T @ y.T)
     assert np.shares_memory(seen[0][0], x)
