@@ -72,7 +72,7 @@ def _chirp(backend: Any, box: Any, shape: Any, dtype: Any, params: Any, runtime:
 
 #: As `tables.BLOCK`.
 BLOCK: dict[str, Callable[..., Block]] = {"fft": _fft}
-#: ``(out, *blocks, params=params)``: those of `BLOCK` that fill a NumPy block, of the layout of the first operand.
+#: As `tables.FILL`.
 FILL: dict[str, Callable[..., None]] = {"fft": _fft_into}
 #: As `tables.CREATE`.
 CREATE: dict[str, Callable[..., Block]] = {"fft_chirp": _chirp, "fft_twiddle": _twiddle}

@@ -24,7 +24,6 @@ from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
 from distarray.kernels.elementwise import Elementwise, elementwise, event_name, is_exact, numpy_name
 from distarray.kernels.folds import FOLD
-from distarray.kernels.fourier import FILL
 from distarray.kernels.listening import Listener, listener
 from distarray.kernels.loans import is_ours, owner
 from distarray.kernels.monoids import MONOIDS, Within, finish_reduction
@@ -277,9 +276,9 @@ def value_of(
         blocks = [b[tuple([slice(r.start, r.stop) for r in box])] for b, box in zip(blocks, boxes, strict=True)]
         return tables.BLOCK[node.op.name](np, *blocks, params=(*node.params, *late_params(node), (0,) * node.ndim))
     params = (*node.params, *late_params(node)) if kind == "block" else (*node.params, (0,) * blocks[0].ndim)
-    if node.op.name in FILL:
+    if node.op.name in tables.FILL:
         out = NUMPY.empty(node.shape, node.dtype, NUMPY.layout_of(blocks[0]))
-        FILL[node.op.name](out, *blocks, params=params)
+        tables.FILL[node.op.name](out, *blocks, params=params)
         return out
     return tables.BLOCK[node.op.name](np, *blocks, params=params)
 

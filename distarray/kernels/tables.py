@@ -21,6 +21,7 @@ import numpy as np
 from distarray.errors import NotSupportedError
 from distarray.expr.lens import windows_of
 from distarray.expr.params import IndexParams
+from distarray.kernels import fourier, ufuncs
 from distarray.kernels.buffers import POOL
 from distarray.kernels.namespaces import Block, Namespace, Params, astype, dtype_of, is_strict, placed
 from distarray.sharding.boxes import Box
@@ -170,6 +171,8 @@ class _Table(dict[str, Callable[..., Any]]):
         return found
 
 
+#: ``(out, *blocks, params=params)``: kernels of `BLOCK` that fill a NumPy block, of the layout of the first operand.
+FILL: dict[str, Callable[..., None]] = {**fourier.FILL, **ufuncs.FILL}
 #: ``(backend, box, global shape, dtype, params, runtime) -> block``; box: (low, high) per axis.
 CREATE = _Table(
     {

@@ -22,7 +22,6 @@ from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
 from distarray.kernels.folds import FOLD
-from distarray.kernels.fourier import FILL
 from distarray.kernels.inside import inside_task, is_on_worker
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS
@@ -338,10 +337,10 @@ def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     backend = backend_for(stage.device, tile.member)
     blocks = _blocks_of(stage, tile, args, backend)
 
-    if backend.xp is np and stage.name in FILL:
+    if backend.xp is np and stage.name in tables.FILL:
 
         def fill(here: Sequence[Array], out: Array) -> None:
-            FILL[stage.name](out, *here, params=stage.params)
+            tables.FILL[stage.name](out, *here, params=stage.params)
 
         out = backend.empty(tile.shape, stage.stores[0], backend.layout_of(blocks[0]))
         with hearing(stage.name, stage.where):

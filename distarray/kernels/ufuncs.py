@@ -14,7 +14,7 @@ import numpy as np
 
 from distarray.errors import NotSupportedError
 from distarray.kernels.namespaces import Block, Namespace, Params, astype, is_strict, loop_dtype, placed
-from distarray.types import DType
+from distarray.types import DType, HostArray
 
 
 def combine(xp: Namespace, name: str) -> Callable[..., Any]:
@@ -79,6 +79,10 @@ def _scan(xp: Namespace, name: str, x: Block, axis: int, dtype: DType) -> Block:
 def _accumulate(xp: Namespace, x: Block, *, params: Params) -> Block:
     """Return ``ufunc.accumulate`` along the last axis; params are (ufunc, dtype of the result)."""
     return _scan(xp, params[0], x, x.ndim - 1, np.dtype(params[1]))
+
+
+def _accumulate_into(out: HostArray, x: HostArray, *, params: Params) -> None:
+    getattr(np, params[0]).accumulate(x, axis=x.ndim - 1, dtype=loop_dtype(np.dtype(params[1])), out=out)
 
 
 def _bits_of_axis(_xp: Namespace, x: Block, *, params: Params) -> Block:
@@ -229,3 +233,5 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "tile_segments": _tile_segments,
     "tile_totals": _tile_totals,
 }
+#: As `tables.FILL`.
+FILL: dict[str, Callable[..., None]] = {"accumulate": _accumulate_into}
