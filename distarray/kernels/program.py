@@ -447,7 +447,11 @@ class _SlicedRun:
         return max(REDUCED_SLICE, min(LARGEST_REDUCED_SLICE, n // (4 * threads_for(n))))
 
     def _budget(self, arrays: Sequence[HostArray]) -> int:
-        """Return the elements of a slice, such that what is alive at one time fits the cache."""
+        """Return the elements of a slice, such that what is alive at one time fits the cache; copies of memory as it
+        lies are in no need of any, and long ones go past it.
+        """
+        if not self.calls and all(a.ndim == 1 and a.flags.c_contiguous for a in arrays):
+            return -(-math.prod(self.shape) // threads_for(math.prod(self.shape)))
         nbytes = sum(a.itemsize for a in arrays) + 2 * max((c.dtype.itemsize for c in self.calls), default=0)
         return max(SMALLEST_SLICE, min(LARGEST_SLICE, CACHE_NBYTES // nbytes // 1024 * 1024))
 
