@@ -20,7 +20,7 @@ from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 
 #: What is compiled for these is compiled for others of their kind.
-ALIKE = ("int16", "uint16", "int32", "uint32", "float32")
+ALIKE = ("int8", "int16", "uint16", "int32", "uint32", "uint64", "float32", "complex64")
 
 extents = st.lists(st.integers(1, 7), min_size=0, max_size=4).map(tuple)
 

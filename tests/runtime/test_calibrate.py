@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from helpers import some
 
 import distarray as dx
 from distarray import __main__ as command
@@ -67,7 +68,7 @@ def as_rates(found: Calibration) -> Rates:
 # ------------------------------------------------------------------------------------------------------- measuring
 
 
-@pytest.mark.parametrize("size", [None, 2])
+@pytest.mark.parametrize("size", some([None, 2]))
 def test_a_process_measures_itself(size: int | None) -> None:
     team = None if size is None else dx.Team((size,), ("T",), members=tuple(range(size)))
     found = measured(environment(team))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from helpers import some
 
 from distarray.kernels.waits import Condition
 from distarray.runtime.clients import placement_of
@@ -112,13 +113,14 @@ def test_a_wait_ends_with_what_the_handler_raised_and_its_lock_is_free(handled: 
 
 @_lost
 @pytest.mark.cluster
+@pytest.mark.parametrize("n", some([300, 1500]))
 def test_a_wait_for_a_cluster_ends_with_what_the_handler_raised_and_the_loop_goes_on(
-    cluster4: Any, handled: list[int]
+    cluster4: Any, handled: list[int], n: int
 ) -> None:
     placement = placement_of(cluster4)
 
     async def answer() -> int:
         return 3
 
-    assert _interrupted(lambda: placement.sync(answer), 1500) > 1400
+    assert _interrupted(lambda: placement.sync(answer), n) > n * 14 // 15
     assert placement.sync(answer) == 3

@@ -12,6 +12,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
+from helpers import some
 
 import distarray as dx
 from distarray.kernels import buffers
@@ -86,10 +87,11 @@ def full_workers() -> Iterator[Any]:
 
 
 @pytest.mark.cluster
-def test_what_lies_on_disk_is_read_and_used_and_no_worker_comes_near_its_end(full_workers: Any) -> None:
+@pytest.mark.parametrize("rounds", some([1, 2]))
+def test_what_lies_on_disk_is_read_and_used_and_no_worker_comes_near_its_end(full_workers: Any, rounds: int) -> None:
     """Without waiting they reach 240 to 254 MiB: what the process has, and all that dask keeps of blocks beside it."""
     n = int(0.8 * 2 * LIMIT) // 8
-    for _ in range(2):
+    for _ in range(rounds):
         x = (dx.arange(n) * 1.0).persist()
         for i in range(10):
             begin, end = i * n // 10, (i + 1) * n // 10
