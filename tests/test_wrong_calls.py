@@ -384,6 +384,8 @@ def is_meant(call: Call, found: Any, expected: Any) -> str:
         return "flags and numbers are looked at in all functions; numpy's take what Python takes for true"
     if call.parameter in ("where", "ddof", "correction") and isinstance(expected, TypeError):
         return "what sum takes, mean and var take; None is the default"
+    if call.parameter == "descending" and "unexpected keyword" in str(expected):
+        return "the standard has it, and NumPy since 2.5"
     if call.parameter in ("min", "max") and "a_min" in str(expected):
         return "clip takes the standard's names beside numpy's"
     if call.parameter in ("hermitian", "stable", "kind") and not isinstance(found, Exception):
@@ -437,7 +439,8 @@ def problem(call: Call) -> str:
             return f"REFUSED {said}"
         if not builtin_types(type(found)) & builtin_types(type(expected)):
             return f"TYPE {said}, numpy: {type(expected).__name__}: {expected}"
-    if not call.is_array and not PYTHONS.search(str(found)) and not names_argument(str(found), call):
+    is_numpys = str(found) == str(expected)
+    if not (is_numpys or call.is_array or PYTHONS.search(str(found)) or names_argument(str(found), call)):
         return f"TEXT {said}"
     if c.tasks or c.evaluations or c.fetched_bytes:
         return f"RUN {said}"
@@ -452,6 +455,11 @@ def known() -> set[tuple[str, str]]:
     lines = (HERE / "data" / "wrong_calls.txt").read_text(encoding="utf-8").splitlines()
     pairs = [line.split(": ", 1) for line in lines if line and line[0] != "#"]
     return {(where, how) for where, hows in pairs for how in hows.split()}
+
+
+def refused_by_numpy() -> set[tuple[str, str]]:
+    """What newer versions of NumPy refuse as we do."""
+    return {("ufunc add.accumulate array", "REFUSED")} if np.lib.NumpyVersion(np.__version__) >= "2.5.0" else set()
 
 
 class Tried(NamedTuple):
@@ -492,7 +500,8 @@ def test_every_wrong_call_is_refused_as_numpy_refuses_it_and_runs_nothing() -> N
     made = tried(1.0, all_calls())
     assert made.n >= 29_000
     assert not made.found, "\n".join(sorted(made.found))
-    assert not known() - made.seen, "lines of wrong_calls.txt that are right by now"
+    right = sorted(f"{where}: {how}" for where, how in known() - made.seen - refused_by_numpy())
+    assert not right, "lines of wrong_calls.txt that are right by now"
 
 
 T = dx.Team((2,), ("T",))

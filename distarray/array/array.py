@@ -70,7 +70,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     @real.setter
     def real(self, value: Any) -> None:
         part = self._view(Component("real")) if self.dtype.kind == "c" else self
-        part[...] = value if hasattr(value, "dtype") else np.asarray(value)
+        part[...] = _as_part(value)
 
     @property
     def imag(self) -> Self:
@@ -87,7 +87,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     def imag(self, value: Any) -> None:
         if self.dtype.kind != "c":
             raise TypeError("array does not have imaginary part to set")
-        self._view(Component("imag"))[...] = value if hasattr(value, "dtype") else np.asarray(value)
+        self._view(Component("imag"))[...] = _as_part(value)
 
     @property
     def flat(self) -> Flat:
@@ -368,6 +368,14 @@ class Flat(DistArray):
 
 
 _DASKS = frozenset({"get", "num_workers", "optimize_graph", "pool", "scheduler", "traverse"})
+
+
+def _as_part(value: Any) -> Any:
+    """Return what is written where all real or imaginary parts are; NumPy before 2.5 casts lists and Python's numbers
+    as it casts arrays.
+    """
+    is_cast = not hasattr(value, "dtype") and np.lib.NumpyVersion(np.__version__) < "2.5.0"
+    return np.asarray(value) if is_cast else value
 
 
 def without_dasks(options: dict[str, Any]) -> dict[str, Any]:

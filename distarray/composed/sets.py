@@ -102,7 +102,7 @@ def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False,
     """Return where the elements of `x1` are among those of `x2`. Nothing is computed; numpy's `kind` changes
     nothing, but there is a ``table`` of integers only.
     """
-    if kind not in (None, "sort", "table"):
+    if kind is not None and not (isinstance(kind, str) and kind in ("sort", "table")):
         raise ValueError(f"Invalid kind: {kind!r}. Please use None, 'sort' or 'table'.")
     if not isinstance(x1, DistArray) and not isinstance(x2, DistArray):
         x1 = as_distarray(x1)

@@ -131,7 +131,7 @@ def einsum(
     >>> dx.einsum("ij,jk->ik", a, b, join="add", agg="min").tolist()  # shortest paths of two steps
     [[1.0, 1.0], [5.0, 5.0]]
     """
-    is_plain = optimize == "auto" and dtype is plan is memory_limit is out is None
+    is_plain = type(optimize) is str and optimize == "auto" and dtype is plan is memory_limit is out is None
     if is_plain and hooks.call_at_call is not None and operands and isinstance(operands[0], str):
         made = hooks.call_at_call(_of_text, operands[1:], operands[:1], {"join": join, "agg": agg})
         if made is not None:

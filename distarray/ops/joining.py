@@ -196,8 +196,6 @@ def roll(x: Array, /, shift: Any, axis: Any = None) -> Array:
         flat = bind_reshape(node, (node.size,))
         shifts = _shifts(shift)
         return box(as_array(bind_reshape(_rolled(flat, {0: sum(shifts)}), node.shape)))
-    if np.ndim(axis) > 1:
-        raise ValueError(f"'shift' and 'axis' should be scalars or 1D sequences: axis={axis}")
     axes = [normalize_axis(a, node.ndim) for a in integers(axis, "axis")]
     shifts = _shifts(shift)
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):

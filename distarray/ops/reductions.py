@@ -12,6 +12,7 @@ import builtins
 import math
 from collections.abc import Hashable
 from functools import lru_cache
+from operator import index
 
 import numpy as np
 
@@ -289,7 +290,7 @@ def _only_axis(axis: AxesLike) -> int | None:
         return axis  # type: ignore[return-value]  # checked where it is used
     if len(axis) != 1:
         raise ValueError(f"accumulate does not allow multiple axes: axis={axis}")
-    return int(axis[0])
+    return index(axis[0])
 
 
 def cumsum(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:

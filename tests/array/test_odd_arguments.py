@@ -43,7 +43,8 @@ def outcome(call: Call, xp: Any, of: Of) -> tuple[Any, set[type[Warning]]]:
                 found.compute()
         except Exception as error:
             found = error
-    return found, {w.category for w in told}
+    # NumPy 2.5 deprecates bare integers beside time spans
+    return found, {w.category for w in told if "'generic' unit" not in str(w.message)}
 
 
 def assert_as_numpy(call: Call, of: Of) -> None:

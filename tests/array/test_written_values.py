@@ -72,8 +72,9 @@ def _outcome(xp, write, dtype, value):
             write(xp, x, value)
         except Exception as error:
             return type(error), np.asarray(x).tobytes()
-    # masked arrays warn of fill values that they remember of earlier casts
-    return np.asarray(x).tobytes(), [w.category for w in given if not w.filename.endswith("core.py")]
+    # Masked arrays warn of fill values that they remember of earlier casts, NumPy 2.5 of bare integers beside spans.
+    given = [w for w in given if not w.filename.endswith("core.py") and "'generic' unit" not in str(w.message)]
+    return np.asarray(x).tobytes(), [w.category for w in given]
 
 
 @pytest.mark.parametrize("dtype", ["f8", "i1", "u2", "?", "c8", "m8[s]", "M8[D]", "f2"])

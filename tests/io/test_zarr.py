@@ -532,7 +532,7 @@ def test_a_write_that_is_refused_leaves_what_it_would_have_replaced(tmp_path: Pa
         dx.to_zarr(dx.asarray(values), str(tmp_path / name), chunks=(80, 60))
     with config.set(memory_limit=1 << 16), pytest.raises(dx.MemoryBudgetError):
         dx.to_zarr(dx.from_zarr(str(tmp_path / source)) * 2, str(tmp_path / "b"), mode="w", chunks=(400, 300))
-    with pytest.raises(ValueError, match="non-negative"):
+    with pytest.raises(ValueError, match=r"non-negative|positive"):
         dx.to_zarr(dx.from_zarr(str(tmp_path / source)), str(tmp_path / "b"), mode="w", chunks=(0, -3))
     for name in "ab":
         np.testing.assert_array_equal(zarr.open_array(str(tmp_path / name))[:], values)
