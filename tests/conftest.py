@@ -37,6 +37,8 @@ dask.config.set(
         "distributed.worker.profile.enabled": False,
     }
 )
+# Plans are those of the default rates, not of what a first look at a cluster finds.
+dask.config.set({"distarray.calibration": {}})
 # Processes of workers are forks of one that has loaded what they need, which is two seconds of a processor for each.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 

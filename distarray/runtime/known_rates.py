@@ -2,7 +2,8 @@
 
 `calibrate` measures; here is what becomes of it. Measured rates are kept by the *signature* of the environment: how
 many workers of which kind on how many hosts, with which versions. They lie in one small file of the user's, where later
-processes on such a cluster find them. Looking them up costs nothing for those who never calibrated.
+processes on such a cluster find them. Of a cluster that nobody calibrated a first look gives some of them
+(`first_look`), which this process keeps.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import math
 import os
 import platform
 import socket
+import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -23,8 +25,10 @@ from typing import Any, NamedTuple, TypeAlias
 import dask.config
 import numpy as np
 
+from distarray import config
 from distarray.errors import warn_user
 from distarray.expr.expr import Environment
+from distarray.kernels.inside import is_inside_task
 from distarray.planner.rates import MEASURED, Rates, RateTable, current_rates
 from distarray.runtime.clients import n_threads, process_threads
 from distarray.scoped import Scoped
@@ -70,10 +74,13 @@ class Calibration:
 
 #: All that is stored, by signature; None before it is read.
 _known: dict[str, Calibration] | None = None
-#: What was found, by device and for this process the number of threads, so that a signature is made once.
+#: What was found, so that a signature is made once: by device, and for this process the number of threads, for a team
+#: whether it is looked at.
 _Found: TypeAlias = dict[tuple[str, int], Calibration | None]
 _by_team: weakref.WeakKeyDictionary[Any, _Found] = weakref.WeakKeyDictionary()
 _in_process: _Found = {}
+#: What was measured at first use, by signature.
+_looks: dict[str, Calibration] = {}
 _places: weakref.WeakKeyDictionary[Any, tuple[tuple[str, str], ...]] = weakref.WeakKeyDictionary()
 
 
@@ -94,23 +101,58 @@ def rates_for(env: Environment) -> Rates:
 def origin(env: Environment) -> str:
     """Return where the rates of an environment come from, in words; what ``calibration`` overrides is not looked at."""
     found = _calibration(env)
-    return "not calibrated" if found is None else f"calibrated {found.date}"
+    if found is None:
+        return "not calibrated"
+    return f"calibrated {found.date}" if found.date else "measured at first use"
 
 
 def _calibration(env: Environment) -> Calibration | None:
     known = _load()
-    if not known:
+    is_looked_at = _is_looked_at(env)
+    if not (known or is_looked_at):
         return None
     if env.team is not None and env.team.client is not None:
-        found, key = _by_team.setdefault(env.team, {}), (env.device, 0)
+        found, key = _by_team.setdefault(env.team, {}), (env.device, int(is_looked_at))
     else:
         found, key = _in_process, (env.device, process_threads(env))
     if key not in found:
-        name = signature(env)
+        name = signature(env) if known else ""
         if name is None:
             return None  # for now: a worker did not answer
-        found[key] = known.get(name)
+        calibration = known.get(name)
+        found[key] = _looked_at(env) if calibration is None and is_looked_at else calibration
     return found[key]
+
+
+def _is_looked_at(env: Environment) -> bool:
+    """Return whether the rates of an environment are measured where they are not known (`first_look`): members are
+    several workers, whose rates nobody has said.
+    """
+    is_cluster = env.team is not None and env.team.client is not None and env.size > 1
+    return is_cluster and env.device == "cpu" and config.get("calibration") is None and not is_inside_task()
+
+
+def _looked_at(env: Environment) -> Calibration | None:
+    """Return what a first look at a cluster gives, of those that are alike the first one's; None where a worker does
+    not answer.
+    """
+    from distarray.runtime.clients import placement_of
+    from distarray.runtime.first_look import PATIENCE, look
+
+    assert env.team is not None
+    started = time.perf_counter()
+    facts = worker_facts(env.team, PATIENCE)
+    if facts is None:
+        return None
+    name = _words(facts, env.device)
+    if name not in _looks:
+        place = placement_of(env.team.client)
+        hosts = {place.address(str(home)): fact.host for home, fact in zip(env.team.members, facts, strict=True)}
+        rates = look(place.ask, hosts) if len(hosts) > 1 else {}
+        if rates is None:
+            return None
+        _looks[name] = Calibration(name, rates, seconds=time.perf_counter() - started)
+    return _looks[name]
 
 
 def forget() -> None:
@@ -119,6 +161,7 @@ def forget() -> None:
     _known = None
     _by_team.clear()
     _in_process.clear()
+    _looks.clear()
 
 
 # ----------------------------------------------------------------------------------------------------- signature
@@ -131,14 +174,16 @@ def signature(env: Environment) -> str | None:
         n = process_threads(env)
         return f"{n} thread{'s' * (n > 1)} in one process; {_machine()}; {_versions()}; {env.device}"
     facts = worker_facts(team)
-    if facts is None:
-        return None
+    return None if facts is None else _words(facts, env.device)
+
+
+def _words(facts: Sequence[WorkerFacts], device: str) -> str:
     threads = sorted({fact.threads for fact in facts})
     machines = sorted({fact.machine for fact in facts})
     hosts = len({fact.host for fact in facts})
     processes = len({(fact.host, fact.process) for fact in facts})
     size = f"{len(facts)} workers of {'/'.join(map(str, threads))} threads, {processes} processes, {hosts} hosts"
-    return f"{size}, {facts[0].protocol}; {' and '.join(machines)}; {_versions()}; {env.device}"
+    return f"{size}, {facts[0].protocol}; {' and '.join(machines)}; {_versions()}; {device}"
 
 
 class WorkerFacts(NamedTuple):
@@ -151,13 +196,13 @@ class WorkerFacts(NamedTuple):
     protocol: str
 
 
-def worker_facts(team: Team) -> list[WorkerFacts] | None:
-    """Return what the member of each rank runs on; None if one does not answer."""
+def worker_facts(team: Team, seconds: float = math.inf) -> list[WorkerFacts] | None:
+    """Return what the member of each rank runs on; None if one does not answer, or not within some seconds."""
     from distarray.runtime.clients import placement_of
 
     place = placement_of(team.client)
     addresses = [place.address(str(home)) for home in team.members]
-    found = place.ask(_facts, of=sorted(set(addresses)))
+    found = place.ask(_facts, of=sorted(set(addresses)), seconds=seconds)
     # A worker that is being lost gives none: rates are not worth an error.
     return [found[address] for address in addresses] if found.keys() >= {*addresses} else None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import operator
 import threading
 import time
@@ -188,7 +189,9 @@ class Placement:
             # The error would refer to this frame, and the frame to it: it holds Futures until garbage is collected.
             del outcome
 
-    def ask(self, function: Callable[..., T], *args: Any, of: Collection[str] | None = None) -> dict[str, T]:
+    def ask(
+        self, function: Callable[..., T], *args: Any, of: Collection[str] | None = None, seconds: float = math.inf
+    ) -> dict[str, T]:
         """Return what a function gives on each worker, by address; those that are lost meanwhile give nothing.
 
         Parameters
@@ -197,18 +200,23 @@ class Placement:
             As in ``client.run``, which raises where a worker is lost, or waits for half a minute.
         of
             Addresses of the workers; None: of all that serve.
+        seconds
+            For which their answers are waited for.
         """
-        return self.sync(self.answers, function, args, self.workers if of is None else of)
+        return self.sync(self.answers, function, args, self.workers if of is None else of, seconds)
 
-    async def answers(self, function: Callable[..., T], args: tuple[Any, ...], of: Collection[str]) -> dict[str, T]:
+    async def answers(
+        self, function: Callable[..., T], args: tuple[Any, ...], of: Collection[str], seconds: float = math.inf
+    ) -> dict[str, T]:
         """Return what `ask` does, in the event loop of the client."""
         ask = self.client._run
         asked = {
             address: asyncio.ensure_future(ask(function, *args, workers=[address], on_error="return")) for address in of
         }
         answers: dict[str, T] = {}
+        end = time.monotonic() + seconds
         try:
-            while asked:
+            while asked and time.monotonic() < end:
                 await asyncio.wait(asked.values(), timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 for address, answer in list(asked.items()):
                     if answer.done():

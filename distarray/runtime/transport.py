@@ -38,6 +38,7 @@ from distarray.lower.member_programs import MemberProgram
 from distarray.runtime.channels import Attempt, Channels
 from distarray.runtime.clocks import with_clocks
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
+from distarray.runtime.first_look import ECHO, echo
 from distarray.runtime.free_threads import FreeThreads
 from distarray.runtime.permits import Permits
 from distarray.runtime.wire import PLUGIN
@@ -184,7 +185,7 @@ class Transport:
         #: Of the executions that begin from now on.
         self.observers: list[Observer] = []
         self.stream_handlers: dict[str, Callable[..., Any]] = {BEGIN: self.begin, END: self.end}
-        self.handlers: dict[str, Callable[..., Any]] = {PUSH: self.pushed, GRANT: self.granted}
+        self.handlers: dict[str, Callable[..., Any]] = {PUSH: self.pushed, GRANT: self.granted, ECHO: echo}
 
     def close(self) -> None:
         """Stop what runs."""

@@ -1,0 +1,138 @@
+"""First look: what the members of a cluster compute and send in a second, measured when it is first planned for.
+
+`dx.calibrate()` takes seconds and measures everything as it will be used. A look takes some dozens of milliseconds, in
+the event loops of the workers, and is enough to see whether members have cores of their own and how long a message
+takes: so whether few members, or one, are faster than all. Rates are rounded to powers of two, so that a cluster has
+the same plans the next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from distarray.planner.rates import Rates, RateTable, own_part
+
+#: Name of the message that a worker answers with so many bytes.
+ECHO = "distarray-echo"
+#: Elements of an addition, and rows of square matrices that are multiplied.
+ELEMENTS, ROWS = 1 << 16, 256
+#: Seconds for which each is repeated: members that share a core have turns of a few milliseconds.
+REPEAT = 1e-2
+#: Messages there and back, and bytes that come back; the fastest counts.
+TIMES, NBYTES = 5, 1 << 20
+#: Seconds until a thread that waits goes on: there is one at each end of an exchange.
+WOKEN = 1e-4
+#: Seconds after which a worker counts as one that does not answer: a task of the user's may keep it busy.
+PATIENCE = 2.0
+#: Times by which a rate may differ from the default one.
+MOST = 32
+
+_DEFAULT = Rates()
+
+
+def look(ask: Callable[..., dict[str, Any]], hosts: Mapping[str, str]) -> dict[str, float | RateTable] | None:
+    """Return rates of the workers at some addresses, by the names of `Rates`; None if one does not answer.
+
+    Parameters
+    ----------
+    ask
+        Asks workers (`Placement.ask`).
+    hosts
+        By address of the worker the host that it runs on. There are two at least.
+    """
+    addresses = sorted(hosts)
+    n = len(addresses)
+    ask = partial(ask, seconds=PATIENCE)
+    alone, together = ask(_computed, of=addresses[:1]), ask(_computed, of=addresses)
+    pairs: dict[bool, tuple[str, str]] = {}
+    for a, b in combinations(addresses, 2):
+        pairs.setdefault(hosts[a] == hosts[b], (a, b))
+    links = {is_near: ask(_sent, b, of=[a]).get(a) for is_near, (a, b) in pairs.items()}
+    sent = {is_near: found for is_near, found in links.items() if found is not None}
+    if len(alone) < 1 or len(together) < n or len(sent) < len(pairs):
+        return None
+    (first,) = alone.values()
+    crowded = [sum(found) / n for found in zip(*together.values(), strict=True)]
+    own = [round(4 * own_part(min(a / b, n), n)) / 4 for a, b in zip(first, crowded, strict=True)]
+    # As far as links are shared, a member has less while all others send too.
+    share = _DEFAULT.bandwidth_own + (1 - _DEFAULT.bandwidth_own) / n
+    seconds, far = sent.get(False) or sent[True]
+    rates: dict[str, float | RateTable] = {
+        "compute": _rounded(crowded[0], _DEFAULT.compute),
+        "compute_own": own[0],
+        "gemm": _in_proportion(_DEFAULT.gemm, 2 * ROWS**3, crowded[1]),
+        "gemm_own": own[1],
+        "exchange": _rounded(seconds + 2 * WOKEN, _DEFAULT.exchange),
+        "latency": _rounded(seconds / 2, _DEFAULT.latency),
+        "bandwidth": _rounded(far * share, _DEFAULT.bandwidth),
+    }
+    if True in sent:
+        rates["node_bandwidth"] = _rounded(sent[True][1] * share, _DEFAULT.bandwidth)
+    return rates
+
+
+def _rounded(rate: float, default: float) -> float:
+    """Return a rate as a power of two, and not too far from the default one: what is so was disturbed."""
+    return 2.0 ** round(math.log2(min(max(rate, default / MOST), default * MOST)))
+
+
+def _in_proportion(table: RateTable | float, operations: float, rate: float) -> RateTable:
+    """Return a table of rates times a power of two, with about this rate for kernels of so many operations."""
+    assert isinstance(table, tuple)
+    sizes, rates = np.array(table).T
+    factor = _rounded(rate / float(np.interp(math.log(operations), np.log(sizes), rates)), 1.0)
+    return tuple([(n, r * factor) for n, r in table])
+
+
+# ------------------------------------------------------------------------------------------------- what workers run
+
+
+async def _computed() -> tuple[float, float]:
+    """Return the operations per second of additions and of products of matrices, computed in a thread."""
+    return await asyncio.get_running_loop().run_in_executor(None, _rates_now)
+
+
+def _rates_now() -> tuple[float, float]:
+    a, b, out = (np.ones(ELEMENTS) for _ in range(3))
+    x, y, z = (np.ones((ROWS, ROWS)) for _ in range(3))
+    added = _runs_per_second(lambda: np.add(a, b, out=out))
+    return ELEMENTS * added, 2 * ROWS**3 * _runs_per_second(lambda: np.matmul(x, y, out=z))
+
+
+def _runs_per_second(call: Callable[[], Any]) -> float:
+    """Return how often a function is called in a second, in which others may have the core for a while."""
+    call()
+    start = time.perf_counter()
+    n, now = 0, start
+    while now < start + REPEAT:
+        call()
+        n, now = n + 1, time.perf_counter()
+    return n / (now - start)
+
+
+async def _sent(other: str, dask_worker: Any) -> tuple[float, float]:
+    """Return the seconds of a message to another worker and back, and the bytes per second that come with one."""
+    ask = getattr(dask_worker.rpc(other), ECHO)
+    small, large = [[await _seconds(ask, nbytes) for _ in range(TIMES)] for nbytes in (1, NBYTES)]
+    return min(small), NBYTES / max(min(large) - min(small), NBYTES / 1e12)
+
+
+async def _seconds(ask: Callable[..., Any], nbytes: int) -> float:
+    start = time.perf_counter()
+    await ask(nbytes=nbytes)
+    return time.perf_counter() - start
+
+
+def echo(nbytes: int) -> Any:
+    """Answer the message `ECHO`, in a worker."""
+    from distributed.protocol import to_serialize
+
+    return to_serialize(np.zeros(nbytes, np.uint8))
