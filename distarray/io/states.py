@@ -35,6 +35,7 @@ from distarray.ops.stores import read_store
 from distarray.runtime import exports
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
+from distarray.weak import alive
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 
@@ -241,7 +242,7 @@ def _sweep(root: str) -> None:
         current = set()
     except StateError:
         return  # maybe it can be repaired
-    stay = current | {os.path.basename(files.folder) for files in list(_read_here)} | {_loaded_last.get(root)}
+    stay = current | {os.path.basename(files.folder) for files in alive(_read_here)} | {_loaded_last.get(root)}
     for name in os.listdir(root):
         if _FOLDER.fullmatch(name) and name not in stay:
             # A worker that has lost its client may still write there; then the next one has something to remove.

@@ -18,6 +18,7 @@ from distarray.expr.expr import Environment
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime.connections import check_synchronous, gone, is_open
 from distarray.sharding.team import Team
+from distarray.weak import alive
 
 if TYPE_CHECKING:
     from distarray.runtime.placement import Placement
@@ -72,7 +73,7 @@ _placements_lock = threading.Lock()
 
 
 def _forget_all() -> None:
-    for client in list(_clients):
+    for client in alive(_clients):
         client.__dict__.pop(_ATTRIBUTE, None)
 
 
@@ -113,7 +114,7 @@ def keep_what_reads(place: str) -> None:
     place
         The absolute path of a file or folder, or an URL.
     """
-    for client in list(_clients):
+    for client in alive(_clients):
         placement = client.__dict__.get(_ATTRIBUTE)
         if placement is not None and placement.lineage is not None and is_open(client):
             placement.lineage.keep_what_reads(place)

@@ -19,6 +19,7 @@ from distarray.kernels.waits import Condition
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.members import LOCK, locked
 from distarray.runtime.retention import safe_nbytes
+from distarray.weak import alive
 
 #: How often a thread that waits for a run looks whether it is over: an interrupt may have ended it unheard.
 _SECONDS = 0.2
@@ -79,7 +80,7 @@ class Flight:
 
 def _others() -> list[Flight]:
     own = threading.current_thread()
-    return [f for f in list(_flights) if not f.is_over and f.thread is not own and f.thread.is_alive()]
+    return [f for f in alive(_flights) if not f.is_over and f.thread is not own and f.thread.is_alive()]
 
 
 def are_others() -> bool:

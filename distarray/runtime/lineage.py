@@ -35,6 +35,7 @@ from distarray.runtime.connections import hurry
 from distarray.runtime.placement import Placement
 from distarray.runtime.task_graph import TaskGraph
 from distarray.runtime.wire import pack
+from distarray.weak import alive, values
 
 logger = logging.getLogger(__name__)
 
@@ -119,8 +120,8 @@ class Lineage:
     def nbytes_at(self) -> Counter[str]:
         """Return the bytes of blocks that are held, and of their copies, by the address of the worker."""
         found: Counter[str] = Counter()
-        for key, record in list(self._by_key.items()):
-            if record.held is not None or key in self._futures:
+        for record in alive(self._by_key):
+            if record.held is not None or record.key in self._futures:
                 found[self._placement.address(record.home)] += record.nbytes
             if record.held is not None and record.copied_to is not None:
                 found[record.copied_to] += record.nbytes
@@ -176,7 +177,7 @@ class Lineage:
             self._add(future, record)
         if depth >= interval:
             # Also what is half as deep: used in every step, it would make every further result too deep at once.
-            deep = [record for record in list(self._records.values()) if 2 * record.depth >= interval]
+            deep = [record for record in values(self._records) if 2 * record.depth >= interval]
             self._placement.spawn(self.cut, self.held(deep))
             for record in deep:
                 record.depth = 0
@@ -198,7 +199,7 @@ class Lineage:
         """Cut the lineage of all blocks for which a store in a place would be read if they were lost, and wait for
         it.
         """
-        found = [record for record in list(self._by_key.values()) if any(meet(place, p) for p in record.places)]
+        found = [record for record in alive(self._by_key) if any(meet(place, p) for p in record.places)]
         if found:
             with attached.seceded():
                 self._placement.sync(self.cut, self.held(found))
@@ -276,7 +277,7 @@ class Lineage:
         """Make missing copies again: called in the event loop when a worker was lost or joined."""
         if self._mending:
             self._mend_again = True
-        elif any(record.held and record.held[1] for record in list(self._by_key.values())):
+        elif any(record.held and record.held[1] for record in alive(self._by_key)):
             self._mending = True
             self._placement.spawn(self._mend)
 
@@ -297,7 +298,7 @@ class Lineage:
 
         Those cannot whose block is being fetched or made again.
         """
-        pairs = [(record, *record.held) for record in list(self._by_key.values()) if record.held]
+        pairs = [(record, *record.held) for record in alive(self._by_key) if record.held]
         is_complete = all(block.status not in ("pending", "lost") for _, block, _ in pairs)
         keys = [future.key for _, *both in pairs for future in both if future is not None]
         if not keys or len(self._placement.workers) < 2:

@@ -29,6 +29,7 @@ from distarray.kernels.waits import Condition
 from distarray.runtime.connections import check_synchronous, gone, is_open
 from distarray.runtime.wire import TOPIC
 from distarray.sharding.team import Team
+from distarray.weak import alive
 
 logger = logging.getLogger(__name__)
 
@@ -516,7 +517,7 @@ class Placement:
             self._is_stale = True
             self._changed.notify_all()
         self._unreachable &= self._workers.keys()
-        for listener in list(self._listeners):
+        for listener in alive(self._listeners):
             listener.placement_changed()
 
 

@@ -18,6 +18,7 @@ from distarray.expr.expr import Environment, Expr, Stored
 from distarray.runtime.connections import is_open
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
+from distarray.weak import values
 
 
 def new_environment(device: str) -> Environment:
@@ -34,7 +35,7 @@ _hosts: weakref.WeakKeyDictionary[Expr, Any] = weakref.WeakKeyDictionary()
 
 def keep_host(node: Expr, array: Any) -> None:
     """Keep the host data of a node whose blocks were sent to workers, as far as all that is kept is little."""
-    if sum(kept.nbytes for kept in list(_hosts.values())) + array.nbytes <= config.get("literal-max-bytes"):
+    if sum(kept.nbytes for kept in values(_hosts)) + array.nbytes <= config.get("literal-max-bytes"):
         _hosts[node] = array
 
 
