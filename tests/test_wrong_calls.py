@@ -12,6 +12,7 @@ import operator
 import random
 import re
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -57,10 +58,15 @@ PYTHONS = re.compile(r"\(\) (takes|got an unexpected|got multiple|missing) ")
 
 @pytest.fixture(autouse=True)
 def _deferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What is computed at the call would have to wait for the last check; texts may be names of files to write."""
+    """What is computed at the call would have to wait for the last check; texts may be names of files to write; numpy
+    calls itself 10**20 times (`polyder`), which ends the process where mypy has set another limit.
+    """
     monkeypatch.chdir(tmp_path)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
     with dx.config.set(eager_bytes=0):
         yield
+    sys.setrecursionlimit(limit)
 
 
 class Call(NamedTuple):
