@@ -7,6 +7,7 @@ replaced by each value of a pool; numpy says which of these calls are wrong, and
 
 from __future__ import annotations
 
+import gc
 import inspect
 import operator
 import random
@@ -492,6 +493,7 @@ def tried(share: float, calls: Iterable[Call]) -> Tried:
                     seen.add(how)
                 elif said:
                     found.add(f"{wrong}: {said}"[:400])
+        gc.collect()  # nothing that waits is left to the next test
     return Tried(n, found, seen)
 
 
