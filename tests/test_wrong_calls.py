@@ -393,6 +393,8 @@ def is_meant(call: Call, found: Any, expected: Any) -> str:
         return "what sum takes, mean and var take; None is the default"
     if call.parameter == "descending" and "unexpected keyword" in str(expected):
         return "the standard has it, and NumPy since 2.5"
+    if call.parameter == "descending" and not isinstance(found, Exception) and not call.value:
+        return "the default, which the standard says is False; NumPy has a mark of its own"
     if call.parameter in ("min", "max") and "a_min" in str(expected):
         return "clip takes the standard's names beside numpy's"
     if call.parameter in ("hermitian", "stable", "kind") and not isinstance(found, Exception):

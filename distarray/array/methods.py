@@ -323,7 +323,7 @@ class Methods:
         order: Any = None,
         *,
         stable: bool | None = None,
-        descending: bool | None = None,
+        descending: bool = False,
     ) -> None:
         """Sort along `axis`, in place."""
         options = {"stable": stable, "descending": descending}
@@ -336,7 +336,7 @@ class Methods:
         order: Any = None,
         *,
         stable: bool | None = None,
-        descending: bool | None = None,
+        descending: bool = False,
     ) -> Any:
         """Return the positions that sort along `axis`."""
         return namespace().argsort(self, axis, kind, order, stable=stable, descending=descending)

@@ -392,7 +392,7 @@ def where(condition: Any, x1: Any = _NOT_GIVEN, x2: Any = _NOT_GIVEN, /) -> Any:
 
 def _check_sort(kind: Any, order: Any, stable: Any, descending: Any) -> None:
     """Raise numpy's errors for options that change nothing here, but have to make sense."""
-    if kind is not None and descending is not None:
+    if kind is not None and descending:
         raise ValueError("`kind` and keyword parameters can't be provided at the same time. Use only one of them.")
     if kind is not None or order is not None or stable is not None:
         with naming(kind=kind, order=order, stable=stable):
@@ -408,13 +408,13 @@ def sort(
     order: Any = None,
     *,
     stable: bool | None = None,
-    descending: bool | None = None,
+    descending: bool = False,
 ) -> DistArray:
     """Return the elements of `x` in order along `axis`, of the flattened array if None; numpy's `kind` changes
     nothing.
     """
     _check_sort(kind, order, stable, descending)
-    return sorting.sort(x, axis=axis, descending=bool(descending), stable=stable is not False)  # type: ignore[no-any-return]
+    return sorting.sort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
 
 
 @ready_made(1)
@@ -426,13 +426,13 @@ def argsort(
     order: Any = None,
     *,
     stable: bool | None = None,
-    descending: bool | None = None,
+    descending: bool = False,
 ) -> DistArray:
     """Return the indices that sort `x` along `axis`, of the flattened array if None; equal elements keep their
     order.
     """
     _check_sort(kind, order, stable, descending)
-    return sorting.argsort(x, axis=axis, descending=bool(descending), stable=stable is not False)  # type: ignore[no-any-return]
+    return sorting.argsort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
 
 
 def _taken_nbytes(x: Any, indices: Any, /, axis: int | None = None, out: Any = None, mode: str = "raise") -> int:

@@ -142,10 +142,11 @@ def test_whether_elements_may_be_written_is_set_by_a_flag() -> None:
         x.flags["OWNDATA"] = True
 
 
-@pytest.mark.parametrize(("shift", "axis"), [([[1, 2]], 0), (1, [[0]])])
-def test_shifts_are_no_matrices(shift: Any, axis: Any) -> None:
+def test_shifts_are_no_matrices() -> None:
     with pytest.raises(ValueError, match="'shift' and 'axis' should be scalars or 1D sequences"):
-        dx.roll(dx.ones((2, 3)), shift, axis)
+        dx.roll(dx.ones((2, 3)), [[1, 2]], 0)
+    with pytest.raises(TypeError, match="axis="):
+        dx.roll(dx.ones((2, 3)), 1, [[0]])
 
 
 def test_dumps_are_pickles(tmp_path: Path) -> None:

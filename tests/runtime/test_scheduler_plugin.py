@@ -3,6 +3,7 @@
 import pickle
 import random
 import threading
+import weakref
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -257,7 +258,7 @@ def test_client_that_hears_differences_knows_what_the_scheduler_knows():
     refreshed = []
     placement = Placement.__new__(Placement)
     placement._client, placement.comm = lambda: client, comm
-    placement._listeners = ()
+    placement._listeners = weakref.WeakSet()
     placement._workers, placement._names, placement._serves, placement._unreachable = {}, {}, {}, {"w1"}
     placement._homes, placement._missed, placement._moving = {}, {}, threading.RLock()
     placement._changed = threading.Condition(placement._moving)
