@@ -1,7 +1,7 @@
 """First look: what the members of a cluster compute and send in a second, measured when it is first planned for.
 
-`dx.calibrate()` takes seconds and measures everything as it will be used. A look takes some dozens of milliseconds, in
-the event loops of the workers, and is enough to see whether members have cores of their own and how long a message
+`dx.calibrate()` takes seconds and measures everything as it will be used. A look takes some dozens of milliseconds of a
+few workers, and is enough to see whether members have cores of their own and how long a message
 takes: so whether few members, or one, are faster than all. Rates are rounded to powers of two, so that a cluster has
 the same plans the next time.
 """
@@ -32,6 +32,8 @@ TIMES, NBYTES = 5, 1 << 20
 WOKEN = 1e-4
 #: Seconds after which a worker counts as one that does not answer: a task of the user's may keep it busy.
 PATIENCE = 2.0
+#: Workers that are asked; on a large cluster others are like them.
+MOST_ASKED = 16
 #: Times by which a rate may differ from the default one.
 MOST = 32
 

@@ -133,21 +133,22 @@ def _is_looked_at(env: Environment) -> bool:
 
 
 def _looked_at(env: Environment) -> Calibration | None:
-    """Return what a first look at a cluster gives, of those that are alike the first one's; None where a worker does
-    not answer.
-    """
+    """Return what a look at a cluster gives, once for all that are alike; None where a worker does not answer."""
     from distarray.runtime.clients import placement_of
-    from distarray.runtime.first_look import PATIENCE, look
+    from distarray.runtime.first_look import MOST_ASKED, PATIENCE, look
 
     assert env.team is not None
     started = time.perf_counter()
-    facts = worker_facts(env.team, PATIENCE)
-    if facts is None:
+    place, members = placement_of(env.team.client), env.team.members
+    if len(members) > MOST_ASKED:
+        members = (*members[: MOST_ASKED - 1], members[-1])  # which is on another host, if there is one
+    addresses = sorted({place.address(str(home)) for home in members})
+    facts = place.ask(_facts, of=addresses, seconds=PATIENCE)
+    if facts.keys() < {*addresses}:
         return None
-    name = _words(facts, env.device)
+    name = f"{env.size} members like {_words([*facts.values()], env.device)}"
     if name not in _looks:
-        place = placement_of(env.team.client)
-        hosts = {place.address(str(home)): fact.host for home, fact in zip(env.team.members, facts, strict=True)}
+        hosts = {address: fact.host for address, fact in facts.items()}
         rates = look(place.ask, hosts) if len(hosts) > 1 else {}
         if rates is None:
             return None
@@ -196,13 +197,13 @@ class WorkerFacts(NamedTuple):
     protocol: str
 
 
-def worker_facts(team: Team, seconds: float = math.inf) -> list[WorkerFacts] | None:
-    """Return what the member of each rank runs on; None if one does not answer, or not within some seconds."""
+def worker_facts(team: Team) -> list[WorkerFacts] | None:
+    """Return what the member of each rank runs on; None if one does not answer."""
     from distarray.runtime.clients import placement_of
 
     place = placement_of(team.client)
     addresses = [place.address(str(home)) for home in team.members]
-    found = place.ask(_facts, of=sorted(set(addresses)), seconds=seconds)
+    found = place.ask(_facts, of=sorted(set(addresses)))
     # A worker that is being lost gives none: rates are not worth an error.
     return [found[address] for address in addresses] if found.keys() >= {*addresses} else None
 

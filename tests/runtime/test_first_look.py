@@ -16,7 +16,9 @@ import pytest
 import distarray as dx
 from distarray.planner.rates import Rates
 from distarray.runtime import first_look, known_rates
+from distarray.runtime.clients import placement_of
 from distarray.runtime.known_rates import Calibration, forget, origin, rates_for, signature, store
+from distarray.runtime.placement import Placement
 
 DEFAULT_GEMM: Any = Rates().gemm
 #: What a look gives.
@@ -87,6 +89,18 @@ def test_nothing_is_looked_at_where_rates_are_said_or_known_or_there_is_one_work
     assert rates_for(of_team(1)) == Rates()
     assert rates_for(dx.zeros(3, team=None)._env) == rates_for(of_team(1))
     assert not looks
+
+
+@pytest.mark.cluster
+def test_of_many_workers_a_few_are_asked(cluster4: Any, looks: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    ask = placement_of(cluster4).ask
+    monkeypatch.setattr(first_look, "MOST_ASKED", 2)
+    monkeypatch.setattr(
+        Placement, "ask", lambda _, *args, of, **more: asked.append(len(of)) or ask(*args, of=of, **more)
+    )
+    assert rates_for(of_team(4)) == replace(Rates(), **looks[0])
+    assert max(asked) == 2
 
 
 @pytest.mark.cluster
