@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,9 @@ from distarray.planner.rates import Rates, RateTable, own_part
 ECHO = "distarray-echo"
 #: Elements of an addition, and rows of square matrices that are multiplied.
 ELEMENTS, ROWS = 1 << 16, 256
-#: Seconds for which each is repeated: members that share a core have turns of a few milliseconds.
-REPEAT = 1e-2
+#: Seconds for which these are repeated: the fastest addition counts, and all products, during which members that share
+#: a core have their turns of a few milliseconds.
+BRIEF, TURNS = 2e-3, 2e-2
 #: Messages there and back, and bytes that come back; the fastest counts.
 TIMES, NBYTES = 5, 1 << 20
 #: Seconds until a thread that waits goes on: there is one at each end of an exchange.
@@ -61,17 +62,17 @@ def look(ask: Callable[..., dict[str, Any]], hosts: Mapping[str, str]) -> dict[s
     sent = {is_near: found for is_near, found in links.items() if found is not None}
     if len(alone) < 1 or len(together) < n or len(sent) < len(pairs):
         return None
-    (first,) = alone.values()
-    crowded = [sum(found) / n for found in zip(*together.values(), strict=True)]
-    own = [round(4 * own_part(min(a / b, n), n)) / 4 for a, b in zip(first, crowded, strict=True)]
+    ((added, multiplied),) = alone.values()
+    crowding = max(multiplied * n / sum(rate for _, rate in together.values()), 1.0)
+    own = round(4 * own_part(min(crowding, n), n)) / 4
     # As far as links are shared, a member has less while all others send too.
     share = _DEFAULT.bandwidth_own + (1 - _DEFAULT.bandwidth_own) / n
     seconds, far = sent.get(False) or sent[True]
     rates: dict[str, float | RateTable] = {
-        "compute": _rounded(crowded[0], _DEFAULT.compute),
-        "compute_own": own[0],
-        "gemm": _in_proportion(_DEFAULT.gemm, 2 * ROWS**3, crowded[1]),
-        "gemm_own": own[1],
+        "compute": _rounded(added / crowding, _DEFAULT.compute),
+        "compute_own": own,
+        "gemm": _in_proportion(_DEFAULT.gemm, 2 * ROWS**3, multiplied / crowding),
+        "gemm_own": own,
         "exchange": _rounded(seconds + 2 * WOKEN, _DEFAULT.exchange),
         "latency": _rounded(seconds / 2, _DEFAULT.latency),
         "bandwidth": _rounded(far * share, _DEFAULT.bandwidth),
@@ -105,19 +106,19 @@ async def _computed() -> tuple[float, float]:
 def _rates_now() -> tuple[float, float]:
     a, b, out = (np.ones(ELEMENTS) for _ in range(3))
     x, y, z = (np.ones((ROWS, ROWS)) for _ in range(3))
-    added = _runs_per_second(lambda: np.add(a, b, out=out))
-    return ELEMENTS * added, 2 * ROWS**3 * _runs_per_second(lambda: np.matmul(x, y, out=z))
+    fastest, _ = _seconds_of(lambda: np.add(a, b, out=out), BRIEF)
+    _, mean = _seconds_of(lambda: np.matmul(x, y, out=z), TURNS)
+    return ELEMENTS / fastest, 2 * ROWS**3 / mean
 
 
-def _runs_per_second(call: Callable[[], Any]) -> float:
-    """Return how often a function is called in a second, in which others may have the core for a while."""
+def _seconds_of(call: Callable[[], Any], seconds: float) -> tuple[float, float]:
+    """Return the seconds that a call takes at best, and on the average, while it is repeated for some seconds."""
     call()
-    start = time.perf_counter()
-    n, now = 0, start
-    while now < start + REPEAT:
+    times = [time.perf_counter()]
+    while times[-1] < times[0] + seconds:
         call()
-        n, now = n + 1, time.perf_counter()
-    return n / (now - start)
+        times.append(time.perf_counter())
+    return min(b - a for a, b in pairwise(times)), (times[-1] - times[0]) / (len(times) - 1)
 
 
 async def _sent(other: str, dask_worker: Any) -> tuple[float, float]:
