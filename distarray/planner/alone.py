@@ -87,8 +87,8 @@ def _most_nbytes(plan: Plan, graph: Graph) -> int:
 def _placed(
     graph: Graph, mesh: Mesh, limits: Limits, rates: Rates, stages: tuple[Stage, ...], n_busy: int
 ) -> ResolvedStages:
-    """Return stages in their places; each of the busy members runs its own steps, and messages cost exchanges."""
-    own = replace(rates, task=rates.step / n_busy, latency=0.0)
+    """Return stages in their places; each of the busy members runs its own steps."""
+    own = replace(rates, task=rates.step / n_busy)
     return PartitionProblem(graph, mesh, limits, own, stages).place(stages)
 
 

@@ -2,8 +2,8 @@
 
 `dx.calibrate()` takes seconds and measures everything as it will be used. A look takes some dozens of milliseconds of a
 few workers, and is enough to see whether members have cores of their own and how long a message
-takes: so whether few members, or one, are faster than all. Rates are rounded to powers of two, so that a cluster has
-the same plans the next time.
+takes: so whether few members, or one, are faster than all. What a member has alone is rounded to powers of two, and
+what is its own of that to quarters, so that a cluster has the same plans the next time.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ def look(ask: Callable[..., dict[str, Any]], hosts: Mapping[str, str]) -> dict[s
     ((added, multiplied),) = alone.values()
     crowding = max(multiplied * n / sum(rate for _, rate in together.values()), 1.0)
     own = round(4 * own_part(min(crowding, n), n)) / 4
-    # As far as links are shared, a member has less while all others send too.
-    share = _DEFAULT.bandwidth_own + (1 - _DEFAULT.bandwidth_own) / n
+    # What a member has while all others compute, or send, too, of what it has alone.
+    part, share = (mine + (1 - mine) / n for mine in (own, _DEFAULT.bandwidth_own))
     seconds, far = sent.get(False) or sent[True]
     rates: dict[str, float | RateTable] = {
-        "compute": _rounded(added / crowding, _DEFAULT.compute),
+        "compute": part * _rounded(added, _DEFAULT.compute),
         "compute_own": own,
-        "gemm": _in_proportion(_DEFAULT.gemm, 2 * ROWS**3, multiplied / crowding),
+        "gemm": _in_proportion(_DEFAULT.gemm, 2 * ROWS**3, multiplied, part),
         "gemm_own": own,
         "exchange": _rounded(seconds + 2 * WOKEN, _DEFAULT.exchange),
         "latency": _rounded(seconds / 2, _DEFAULT.latency),
-        "bandwidth": _rounded(far * share, _DEFAULT.bandwidth),
+        "bandwidth": share * _rounded(far, _DEFAULT.bandwidth),
     }
     if True in sent:
-        rates["node_bandwidth"] = _rounded(sent[True][1] * share, _DEFAULT.bandwidth)
+        rates["node_bandwidth"] = share * _rounded(sent[True][1], _DEFAULT.bandwidth)
     return rates
 
 
@@ -87,12 +87,12 @@ def _rounded(rate: float, default: float) -> float:
     return 2.0 ** round(math.log2(min(max(rate, default / MOST), default * MOST)))
 
 
-def _in_proportion(table: RateTable | float, operations: float, rate: float) -> RateTable:
-    """Return a table of rates times a power of two, with about this rate for kernels of so many operations."""
+def _in_proportion(table: RateTable | float, operations: float, rate: float, part: float) -> RateTable:
+    """Return a part of a table of rates times a power of two: with this rate for so many operations, or about it."""
     assert isinstance(table, tuple)
     sizes, rates = np.array(table).T
     factor = _rounded(rate / float(np.interp(math.log(operations), np.log(sizes), rates)), 1.0)
-    return tuple([(n, r * factor) for n, r in table])
+    return tuple([(n, r * factor * part) for n, r in table])
 
 
 # ------------------------------------------------------------------------------------------------- what workers run

@@ -58,7 +58,7 @@ def test_a_loop_of_exchanges_runs_at_one_member() -> None:
 @pytest.mark.parametrize(
     "rates",
     [
-        replace(SLOW, exchange=0.0),
+        replace(SLOW, exchange=0.0, latency=0.0),
         replace(SLOW, step=1.0),  # one member would have all the steps
         replace(SLOW, compute=1e3),  # .. and all the work
         replace(SLOW, bandwidth=1e3),  # what the member has not would take long to come
