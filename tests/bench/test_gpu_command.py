@@ -57,6 +57,7 @@ def test_a_folder_without_wheels_is_an_error(tmp_path: Path) -> None:
         gpu.main(["--wheels", str(tmp_path), "--out", str(tmp_path), "--only", "machine"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C++ compiler")
 def test_tests_and_measurements_run_on_what_stands_in_for_cupy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

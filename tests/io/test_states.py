@@ -586,7 +586,7 @@ def killed_at_random_moments(tmp_path: Path, n_moments: int, n_steps: int, every
 
 @pytest.mark.cluster
 def test_a_loop_survives_the_death_of_client_and_cluster(tmp_path: Path, record_property: Any) -> None:
-    killed_at_random_moments(tmp_path, 1, 24, 2, record_property)
+    killed_at_random_moments(tmp_path, 1, 12, 2, record_property)
 
 
 @pytest.mark.cluster
