@@ -9,6 +9,7 @@ processes on such a cluster find them. Of a cluster that nobody calibrated a fir
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import platform
@@ -34,6 +35,8 @@ from distarray.runtime.clients import n_threads, process_threads
 from distarray.scoped import Scoped
 from distarray.sharding.team import Team
 from distarray.version import __version__
+
+logger = logging.getLogger(__name__)
 
 #: Of the file: another layout is not read.
 FORMAT = 1
@@ -149,7 +152,11 @@ def _looked_at(env: Environment) -> Calibration | None:
     name = f"{env.size} members like {_words([*facts.values()], env.device)}"
     if name not in _looks:
         hosts = {address: fact.host for address, fact in facts.items()}
-        rates = look(place.ask, hosts) if len(hosts) > 1 else {}
+        try:
+            rates = look(place.ask, hosts) if len(hosts) > 1 else {}
+        except Exception:  # a worker that joins or leaves meanwhile: the default rates will do
+            logger.info("a look at %s failed", name, exc_info=True)
+            return None
         if rates is None:
             return None
         _looks[name] = Calibration(name, rates, seconds=time.perf_counter() - started)

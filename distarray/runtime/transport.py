@@ -25,6 +25,7 @@ from itertools import repeat
 from time import time
 from typing import Any, NamedTuple
 
+import numpy as np
 from dask.typing import Key
 from distributed.core import clean_exception
 from distributed.protocol import to_serialize
@@ -38,7 +39,7 @@ from distarray.lower.member_programs import MemberProgram
 from distarray.runtime.channels import Attempt, Channels
 from distarray.runtime.clocks import with_clocks
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
-from distarray.runtime.first_look import ECHO, echo
+from distarray.runtime.first_look import ECHO
 from distarray.runtime.free_threads import FreeThreads
 from distarray.runtime.permits import Permits
 from distarray.runtime.wire import PLUGIN
@@ -185,7 +186,7 @@ class Transport:
         #: Of the executions that begin from now on.
         self.observers: list[Observer] = []
         self.stream_handlers: dict[str, Callable[..., Any]] = {BEGIN: self.begin, END: self.end}
-        self.handlers: dict[str, Callable[..., Any]] = {PUSH: self.pushed, GRANT: self.granted, ECHO: echo}
+        self.handlers: dict[str, Callable[..., Any]] = {PUSH: self.pushed, GRANT: self.granted, ECHO: self.echo}
 
     def close(self) -> None:
         """Stop what runs."""
@@ -209,6 +210,10 @@ class Transport:
     def free_threads(self) -> FreeThreads:
         """Return those that help with kernels."""
         return FreeThreads(self._worker, self._permits, self._start_as)
+
+    def echo(self, nbytes: int) -> Any:
+        """Answer another worker that looks how long it takes (`first_look`), with so many bytes."""
+        return to_serialize(np.zeros(nbytes, np.uint8))
 
     # -- programs ------------------------------------------------------------------------------------------------
 

@@ -124,6 +124,16 @@ def test_a_worker_that_does_not_answer_leaves_the_default_rates(
 
 
 @pytest.mark.cluster
+def test_a_look_that_fails_is_told_of_and_leaves_the_default_rates(
+    cluster4: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(first_look, "ECHO", "no-such-message")
+    with caplog.at_level("INFO", "distarray"):
+        assert rates_for(of_team(4)) == Rates()
+    assert "4 members like 4 workers" in caplog.text
+
+
+@pytest.mark.cluster
 def test_members_that_share_a_core_are_seen(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock stands for the core."""
     core = threading.Lock()
