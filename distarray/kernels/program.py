@@ -451,7 +451,8 @@ class _SlicedRun:
         lies are in no need of any, and long ones go past it.
         """
         if not self.calls and all(a.ndim == 1 and a.flags.c_contiguous for a in arrays):
-            return -(-math.prod(self.shape) // threads_for(math.prod(self.shape)))
+            n = math.prod(self.shape)
+            return -(-n // threads_for(n))
         nbytes = sum(a.itemsize for a in arrays) + 2 * max((c.dtype.itemsize for c in self.calls), default=0)
         return max(SMALLEST_SLICE, min(LARGEST_SLICE, CACHE_NBYTES // nbytes // 1024 * 1024))
 

@@ -82,6 +82,7 @@ def _accumulate(xp: Namespace, x: Block, *, params: Params) -> Block:
 
 
 def _accumulate_into(out: HostArray, x: HostArray, *, params: Params) -> None:
+    """Write what `_accumulate` returns of a NumPy block."""
     getattr(np, params[0]).accumulate(x, axis=x.ndim - 1, dtype=loop_dtype(np.dtype(params[1])), out=out)
 
 

@@ -1,9 +1,9 @@
 """First look: what the members of a cluster compute and send in a second, measured when it is first planned for.
 
 `dx.calibrate()` takes seconds and measures everything as it will be used. A look takes some dozens of milliseconds of a
-few workers, and is enough to see whether members have cores of their own and how long a message
-takes: so whether few members, or one, are faster than all. What a member has alone is rounded to powers of two, and
-what is its own of that to quarters, so that a cluster has the same plans the next time.
+few workers, and is enough to see whether members have cores of their own and how long a message takes: so whether few
+members, or one, are faster than all. What a member has alone is rounded to powers of two, and what is its own of that
+to quarters, so that a cluster has the same plans the next time.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ async def _computed() -> tuple[float, float]:
 
 
 def _rates_now() -> tuple[float, float]:
+    """Return what `_computed` does, in this thread."""
     a, b, out = (np.ones(ELEMENTS) for _ in range(3))
     x, y, z = (np.ones((ROWS, ROWS)) for _ in range(3))
     fastest, _ = _seconds_of(lambda: np.add(a, b, out=out), BRIEF)
