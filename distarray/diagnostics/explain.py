@@ -31,7 +31,7 @@ from distarray.runtime import evaluate, known_rates, members, observations, smal
 from distarray.runtime.clocks import Span
 from distarray.runtime.counters import Counters, counting
 from distarray.runtime.crossings import Foreseen, beside, foreseen, passage_of, sources_of
-from distarray.runtime.fit import ahead, peaks_of
+from distarray.runtime.held import ahead, peaks_of
 from distarray.runtime.memory import memory_limit
 from distarray.runtime.metering import Count, metering
 from distarray.runtime.moves import transfers

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
 import numpy as np
 
 from distarray.expr.expr import Environment, Expr
-from distarray.lower.credits import Programs
 from distarray.lower.footprint import least_moved
 from distarray.lower.liveness import Liveness
 from distarray.lower.records import Draft
@@ -28,9 +27,8 @@ from distarray.planner.plan import Plan, Stage
 from distarray.planner.shardings import combined_sharding, result_sharding
 from distarray.runtime import members, planning, prepare
 from distarray.runtime.crossings import foreseen
-from distarray.runtime.fit import peaks_of
 from distarray.runtime.known_rates import rates_for
-from distarray.runtime.member_runs import programs_of
+from distarray.runtime.member_runs import memory_of, programs_of
 from distarray.sharding.boxes import Box, size, union
 from distarray.sharding.sharding import Sharding
 
@@ -137,21 +135,13 @@ def rehearse(
         lowered,
         from_cache,
         traffic_of(lowered, graph),
-        _memory(peaks_of(lowered, graph, env), programs),
+        memory_of(instance, programs),
         host_bytes * cluster,
         problem.place(plan.stages),
         sum([stage_bound(facts, env.size) for facts in problem.facts]),
         kept,
         0 if programs is None else len(programs.by_member),
     )
-
-
-def _memory(found: Liveness, programs: Programs | None) -> Liveness:
-    """Return what members hold: where programs keep to credits, what these say."""
-    if programs is None or not programs.peak:
-        return found
-    members = {*found.peak, *programs.peak}
-    return replace(found, peak={m: programs.peak.get(m, found.peak.get(m, 0)) for m in members})
 
 
 def planned_sharding(node: Expr, env: Environment) -> Sharding:

@@ -172,7 +172,21 @@ def peaks(
     n_threads: int,
     of: Collection[Key] | None = None,
 ) -> dict[int, int]:
-    """Return the most bytes that each program with credits holds at any time, beside what it is given.
+    """Return the most bytes that each program with credits holds at any time, beside what it is given: see
+    `held_at_steps`.
+    """
+    found = held_at_steps(programs, sizes, given, n_threads, of)
+    return {member: max(held, default=0) for member, held in found.items()}
+
+
+def held_at_steps(
+    programs: Mapping[int, MemberProgram],
+    sizes: Sizes,
+    given: Mapping[int, int],
+    n_threads: int,
+    of: Collection[Key] | None = None,
+) -> dict[int, list[int]]:
+    """Return the most bytes that each program with credits holds while each of its steps runs, beside what it is given.
 
     Parameters
     ----------
@@ -190,13 +204,13 @@ def peaks(
         for slot, (number, _) in program.sent.items():
             if slot >= program.first_step:
                 nbytes[number] = sizes.results[program.steps[slot - program.first_step].key]
-    return {member: _peak(program, sizes, nbytes, n_threads, of) for member, program in programs.items()}
+    return {member: _held(program, sizes, nbytes, n_threads, of) for member, program in programs.items()}
 
 
-def _peak(
+def _held(
     program: MemberProgram, sizes: Sizes, nbytes: Mapping[int, int], n_threads: int, of: Collection[Key] | None
-) -> int:
-    """Return the most bytes that a program holds while so many of its steps run, the last of them each in turn."""
+) -> list[int]:
+    """Return the bytes that a program holds while so many of its steps run, the last of them each in turn."""
     assert program.credits is not None
     n_steps = len(program.steps)
     changes = [0] * (n_steps + 1)
@@ -227,4 +241,4 @@ def _peak(
         holds(sizes.results[step.key] * own[n], n + n_threads, end)
     needs: Sequence[int] = [sizes.needs[step.key] * own[n] for n, step in enumerate(program.steps)]
     running = [sum(needs[max(0, n + 1 - n_threads) : n + 1]) for n in range(n_steps)]
-    return max([held + run for held, run in zip(accumulate(changes), running)], default=0)
+    return [held + run for held, run in zip(accumulate(changes), running)]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappush, heapreplace, nlargest
 from itertools import islice
 from math import prod
@@ -51,8 +51,9 @@ class Liveness:
         By member: the most at any time, `resident` included.
     stage_peak
         By number of the stage: the most on any member while a task of the stage runs, and no other.
-    largest
-        By member: the most that its tasks make at a time, and what they read and make.
+    largest, stage_largest
+        By member: the most that its tasks make at a time, and what they read and make; by number of the stage that of
+        one task.
     sent
         By member, for each array of host data that is sent first, the largest first: what the member holds when it has
         come, and what comes to it, copies of others' blocks included.
@@ -63,6 +64,7 @@ class Liveness:
     stage_peak: Mapping[int, int]
     largest: Mapping[int, tuple[int, int]]
     sent: Mapping[int, Sequence[tuple[int, int]]]
+    stage_largest: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def worst(self) -> tuple[int, int]:
@@ -222,15 +224,18 @@ class _Simulation:
             self._in_process()
         made_at: dict[int, list[int]] = {m: [] for m in n_tasks}
         used_at: dict[int, list[int]] = {m: [] for m in n_tasks}
+        by_stage: dict[int, tuple[int, int]] = {}
         for key, made in self._made.items():
-            read = sum([self._size_of(d) for d in self._lowered.tasks[key].dependencies])
+            used = made.most + sum([self._size_of(d) for d in self._lowered.tasks[key].dependencies])
             made_at[self._members[key]].append(made.most)
-            used_at[self._members[key]].append(read + made.most)
+            used_at[self._members[key]].append(used)
+            before = by_stage.get(key[1], (0, 0))
+            by_stage[key[1]] = max(before[0], made.most), max(before[1], used)
         members = sorted(set(self._resident) | set(self._peak))
         peak = {m: max(self._resident.get(m, 0), self._peak[m]) for m in members}
         n = self._n_threads
         at_once = {m: (sum(nlargest(n, made_at[m])), sum(nlargest(n, used_at[m]))) for m in n_tasks}
-        return Liveness(self._resident, peak, dict(self._stage_peak), at_once, self._sent)
+        return Liveness(self._resident, peak, dict(self._stage_peak), at_once, self._sent, by_stage)
 
     def _in_process(self) -> None:
         """Return the tasks one after the other, in the order of the plan."""

@@ -19,7 +19,7 @@ from distarray.expr.expr import SOURCE, BlockName, Environment, Expr, Stored, po
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.runtime import passage, planning, prepare
-from distarray.runtime.fit import ahead, standing_of
+from distarray.runtime.held import ahead, standing_of
 from distarray.runtime.hosts import check_room, host_cut
 from distarray.runtime.memory import is_limit_set, memory_limit
 from distarray.runtime.rehome import healed, is_gone, same_cut
@@ -103,7 +103,7 @@ class Foreseen:
     lying
         By ``id`` of each pending node that they read how it will lie, host data before their first use.
     before
-        By ``id`` of each of both what comes to lie at members of clusters before it is made: see `fit.ahead`.
+        By ``id`` of each of both what comes to lie at members of clusters before it is made: see `held.ahead`.
     coming
         What comes to lie there in all.
     """

@@ -20,7 +20,7 @@ from distarray.runtime.arrivals import in_event_loop
 from distarray.runtime.budget import check_whole_kernels, excess_of, names_of, refuse
 from distarray.runtime.bundles import futures_behind
 from distarray.runtime.evaluate import settle
-from distarray.runtime.fit import peaks_of
+from distarray.runtime.held import peaks_of
 from distarray.runtime.hosts import place
 from distarray.runtime.instantiate import Instance, new_run
 from distarray.runtime.member_runs import programs_of

@@ -6,28 +6,24 @@ that is tried, and only graphs that might hold more than the limit come this far
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from heapq import heappop, heappush
-from itertools import count
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from heapq import heapify, heappop, heappush
+from itertools import count, islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from distarray.expr.expr import Environment
-from distarray.lower.liveness import Liveness, Standing, liveness
+from distarray.lower.liveness import Liveness
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Limits, Plan, Stage
 from distarray.planner.rates import current_rates
-from distarray.runtime.instantiate import make_tasks_once
-from distarray.runtime.members import executor_for
-from distarray.runtime.memory import STREAMED, is_limit_set, limits_to_try, n_tasks_at_once
-from distarray.runtime.task_graph import read_from_outside
-from distarray.runtime.wire import EMBED_NBYTES
-from distarray.scoped import Scoped
+from distarray.runtime.held import peaks_of
+from distarray.runtime.instantiate import Instance, instance_once
+from distarray.runtime.member_runs import ProgramPeaks, peaks_as_programs
+from distarray.runtime.memory import STREAMED, Room, is_limit_set, limits_to_try, room_of
 
 if TYPE_CHECKING:
     from distarray.planner.partition.resolved import PartitionProblem
@@ -36,6 +32,8 @@ if TYPE_CHECKING:
 MAX_STREAMS = 8
 #: Loops that are tried for each.
 MAX_HEADS = 6
+#: Orders of its stages that are tried for each.
+MAX_ORDERS = 4
 #: Waves are tried twice as many each time, as long as that gains, up to two to the power of this.
 MAX_FINER = 10
 #: A stream must lower the excess by this share of it, and so must more waves.
@@ -52,40 +50,15 @@ SEARCH_SHARE = 0.1
 LESS_TRIED = 2
 
 
-#: By member (its home, not its rank) bytes that come to lie there before what is planned runs.
-_AHEAD: ContextVar[Mapping[Any, int]] = ContextVar("ahead", default=MappingProxyType({}))
-
-
-def ahead(nbytes: Mapping[Any, int]) -> Scoped[Mapping[Any, int]]:
-    """Plan, inside a block, for a time at which members hold so many bytes more than now."""
-    return Scoped(_AHEAD, nbytes)
-
-
-def held_in(env: Environment) -> Counter[int]:
-    """Return the bytes that each member of a team of a cluster holds when what is planned runs."""
-    assert env.team is not None
-    found: Counter[int] = executor_for(env).held()
-    if coming := _AHEAD.get():
-        found.update({rank: coming[home] for rank, home in enumerate(env.team.members) if home in coming})
-    return found
-
-
-def peaks_of(lowered: Lowered, graph: Graph, env: Environment) -> Liveness:
-    """Return what the members of an environment hold for these tasks, beside all that lies there already."""
-    if not env.is_cluster:
-        return liveness(lowered, graph, is_cluster=False, n_threads=n_tasks_at_once(env))
-    is_copied = executor_for(env).is_to_be_cut(read_from_outside(lowered.tasks), lowered.depth)
-    standing = standing_of(env, is_copied=is_copied)
-    return liveness(lowered, graph, is_cluster=True, n_threads=n_tasks_at_once(env), standing=standing)
-
-
-def standing_of(env: Environment, *, is_copied: bool = False) -> Standing:
-    """Return what is known of the workers of a team before an evaluation, whose results get copies at once or not."""
-    executor = executor_for(env)
-    return Standing(held_in(env), executor.spares(), is_copied, executor.serving(), EMBED_NBYTES)
-
-
-def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, *, is_kept: bool = True) -> Plan:
+def fitted(
+    plan: Plan,
+    graph: Graph,
+    env: Environment,
+    limits: Limits,
+    plain: Callable[[], Plan] | None = None,
+    *,
+    is_kept: bool = True,
+) -> Plan:
     """Return the plan, or one like it with streams (`planner.streams`), so that no member holds more than its limit.
 
     Parameters
@@ -94,12 +67,15 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, *, is_kep
         A plan for this graph.
     limits
         What members may hold; what lies there already counts.
+    plain
+        Makes another plan, which is tried where the first one does not fit: one that moves more may hold less.
     is_kept
         Whether results stay: else each tile is gone when it is made, as where it is written to a file.
 
     Returns
     -------
-    Of the plans that were tried the first that fits, else the one that exceeds the limit least, and says so (`above`).
+    Of the plans that were tried the first that fits: into the limit, into more than that where the limit is a guess, or
+    with blocks on disk. Else the one that holds least. It says so if it is above the limit (`above`).
     """
     tries = limits_to_try(limits.member, env, is_worker=env.is_cluster)
     if sum(node.nbytes for node in graph.nodes) <= tries[0]:  # even all of it at one member
@@ -109,40 +85,52 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, *, is_kep
     if is_limit_set(env) and trials.kept_nbytes >= limits.member * env.size:
         return _marked(plan, trials.held(plan), limits)
     if len(tries) > 1:
-        floor = trials.floor(plan)
+        floor = trials.floor()
         tries = tuple([n for n in tries if n >= floor]) or tries[-1:]
-    first = trials.within(tries[0])
-    if tries[0] < limits.member:
-        first.n_left //= LESS_TRIED  # it would be good, and need not be
-    before, held, found = _searched(plan, first)
-    for member in tries[1:]:
-        if not held.excess:
-            break
-        # The limits are guesses. What fits into a larger one is better than what is above a smaller one by least.
-        _, other, least = _searched(plan, trials.within(member))
-        if not other.excess or other.peak < held.peak:
-            held, found = other, least
-    if found is not plan:
-        text = f"no streams: {before.peak / 1e6:.3g} MB held by a member"
-        found = replace(found, alternatives=(*plan.alternatives, text))
-    return _marked(found, held, limits)
+    room = None if is_limit_set(env) else room_of(env)
+    found: list[tuple[int, Plan]] = []
+    known, best = [trials], [plan]
+    for bounds in _levels(tries, limits.member, room):
+        for number in range(1 if plain is None else 2):
+            if number == len(known) and plain is not None:
+                best.append(plain())
+                known.append(_Trials(best[1], graph, env, limits, is_kept=is_kept))
+            for bound in bounds:
+                tried = known[number].within(bound)
+                if isinstance(bound, int) and bound < limits.member:
+                    tried.n_left //= LESS_TRIED  # it would be good, and need not be
+                held, best[number] = _searched(tried, best[number])
+                found.append((held.peak, _marked(tried.told(best[number]), held, limits)))
+                if not held.excess:
+                    return found[-1][1]
+    return min(found, key=itemgetter(0))[1]
+
+
+def _levels(tries: Sequence[int], limit: int, room: Room | None) -> list[list[int | Room]]:
+    """Return what plans are to fit into, in turn: any that fits into one of the first is better than all others."""
+    levels: list[list[int | Room]] = [[n for n in tries if n <= limit], [n for n in tries if n > limit]]
+    return levels if room is None else [*levels, [room]]
 
 
 def _marked(plan: Plan, held: _Held, limits: Limits) -> Plan:
     return replace(plan, above=(held.peak, held.stage)) if held.peak > limits.member else plan
 
 
-def _searched(plan: Plan, trials: _Trials) -> tuple[_Held, _Held, Plan]:
-    """Return what a plan holds, and what the best with streams does: the first that fits, else that with the least
-    excess.
+def _searched(trials: _Trials, begun: Plan) -> tuple[_Held, Plan]:
+    """Return what the best of plans with streams holds, and it: the first that fits, else that with the least excess.
 
     Of all that was tried what exceeds the limit least is streamed further: what gains most at once may lead nowhere.
+
+    Parameters
+    ----------
+    begun
+        The best under another limit, to go on from.
     """
-    before = trials.held(plan)
     number = count()
-    pending = [(before, next(number), plan)]
+    pending = [(trials.held(plan), next(number), plan) for plan in dict.fromkeys([begun, trials.plan])]
+    heapify(pending)
     best = pending[0]
-    seen = {plan.stages}
+    seen = {plan.stages for _, _, plan in pending}
     for _ in range(MAX_STREAMS):
         if not best[0].excess or not pending:
             break
@@ -153,7 +141,7 @@ def _searched(plan: Plan, trials: _Trials) -> tuple[_Held, _Held, Plan]:
             if not less.excess:
                 break
         best = min([best, *pending[:1]])
-    return before, best[0], best[2]
+    return best[0], best[2]
 
 
 class _Held(NamedTuple):
@@ -175,6 +163,26 @@ class _Held(NamedTuple):
     cost: int
 
 
+class _Counted(NamedTuple):
+    """A _Counted is what members would hold for a plan, and how many tasks it took to find out.
+
+    Parameters
+    ----------
+    as_tasks, as_programs
+        In both forms in which it may run; only as tasks if nothing is gained by programs.
+    """
+
+    as_tasks: Liveness
+    as_programs: ProgramPeaks | None
+    cost: int
+
+    @property
+    def peak(self) -> int:
+        """Return the most bytes that a member would hold, in the form in which that is less."""
+        as_tasks = self.as_tasks.worst[0]
+        return as_tasks if self.as_programs is None else min(as_tasks, self.as_programs.peak)
+
+
 class _Trials:
     """A _Trials lowers plans of one graph to see what they hold, remembers it, and stops when its number of tasks is
     used up.
@@ -188,6 +196,7 @@ class _Trials:
     """
 
     def __init__(self, plan: Plan, graph: Graph, env: Environment, limits: Limits, *, is_kept: bool) -> None:
+        self.plan = plan
         self.is_kept = is_kept
         self.kept_nbytes = sum([graph.nodes[i].nbytes for i in graph.kept]) if is_kept else 0
         self.graph = graph
@@ -198,22 +207,40 @@ class _Trials:
             seconds = self.planning(plan).place(plan.stages).seconds
             self.n_tasks = min(MAX_TASKS, max(MIN_TASKS, int(seconds * SEARCH_SHARE / SECONDS_PER_TASK)))
         self.n_left = self.n_tasks
+        #: What tasks may read and make at a time, where blocks may lie on disk meanwhile.
+        self.room: Room | None = None
         #: What the plans that were tried hold.
-        self._known: dict[tuple[Stage, ...], tuple[Liveness, int]] = {}
+        self._known: dict[tuple[Stage, ...], _Counted] = {}
 
-    def within(self, member: int) -> _Trials:
-        """Return trials under another limit, with as many tasks; what is known already is not lowered again."""
+    def within(self, bound: int | Room) -> _Trials:
+        """Return trials under another limit, with as many tasks; what is known already is not lowered again.
+
+        Parameters
+        ----------
+        bound
+            Bytes that members may hold; or what tasks may read and make at a time, while all else lies on disk.
+        """
         other = copy(self)
-        other.limits = replace(self.limits, member=member)
+        if isinstance(bound, Room):
+            other.room = bound
+        else:
+            other.limits = replace(self.limits, member=bound)
         other.n_left = self.n_tasks
         return other
 
-    def floor(self, plan: Plan) -> int:
+    def told(self, found: Plan) -> Plan:
+        """Return a plan that was tried, which says what the first one holds."""
+        if found is self.plan:
+            return found
+        text = f"no streams: {self._known[self.plan.stages].peak / 1e6:.3g} MB held by a member"
+        return replace(found, alternatives=(*found.alternatives, text))
+
+    def floor(self) -> int:
         """Return the bytes that a member holds by any plan: what lies there, and of all that and what is kept an even
         share.
         """
-        self.held(plan)
-        resident = self._known[plan.stages][0].resident
+        self.held(self.plan)
+        resident = self._known[self.plan.stages].as_tasks.resident
         at_members = sum([nbytes for m, nbytes in resident.items() if m < self.env.size])
         return max(max(resident.values(), default=0), (at_members + self.kept_nbytes) // self.env.size)
 
@@ -225,18 +252,38 @@ class _Trials:
         return PartitionProblem(self.graph, mesh, self.limits, current_rates(), plan.stages)
 
     def held(self, plan: Plan) -> _Held:
-        """Return what members hold of blocks."""
+        """Return what members hold of blocks: as tasks of Dask, or as programs with credits if that is less."""
         if plan.stages not in self._known:
-            env = self.env
-            lowered = make_tasks_once(plan, self.graph, env)
-            lowered = lowered if self.is_kept else replace(lowered, outputs={})
-            cost = sum(lowered.counts.values()) + _n_parts(lowered) // PARTS_PER_TASK
-            self._known[plan.stages] = peaks_of(lowered, self.graph, env), cost
-            self.n_left -= cost
-        found, cost = self._known[plan.stages]
-        peak, stage = found.worst
-        excess = sum(max(0, n - self.limits.member) for n in (peak, *found.stage_peak.values()))
-        return _Held(excess, peak, stage, cost)
+            self._known[plan.stages] = self._counted(plan)
+            self.n_left -= self._known[plan.stages].cost
+        found = self._known[plan.stages]
+        forms = [(*found.as_tasks.worst, found.as_tasks.stage_peak)]
+        if (programs := found.as_programs) is not None:
+            stage = max(programs.stage_peak, key=programs.stage_peak.__getitem__, default=0)
+            forms.append((programs.peak, stage, programs.stage_peak))
+        limit = self.limits.member
+        held = min(
+            [
+                _Held(sum([max(0, n - limit) for n in (peak, *by_stage.values())]), peak, stage, found.cost)
+                for peak, stage, by_stage in forms
+            ]
+        )
+        if self.room is None:
+            return held
+        tasks = found.as_tasks
+        made_and_used = [*tasks.largest.values(), *tasks.stage_largest.values()]
+        return held._replace(excess=sum([self.room.excess(made, used) for made, used in made_and_used]))
+
+    def _counted(self, plan: Plan) -> _Counted:
+        instance = instance_once(plan, self.graph, self.env)
+        if not self.is_kept:
+            template = instance.template
+            template = replace(template, lowered=replace(template.lowered, outputs={}))
+            instance = Instance(template, self.graph, self.env, instance.run)
+        lowered = instance.lowered
+        cost = sum(lowered.counts.values()) + _n_parts(lowered) // PARTS_PER_TASK
+        as_programs = peaks_as_programs(instance) if self.env.is_cluster else None
+        return _Counted(peaks_of(lowered, self.graph, self.env), as_programs, cost)
 
 
 def _n_parts(lowered: Lowered) -> int:
@@ -245,7 +292,8 @@ def _n_parts(lowered: Lowered) -> int:
 
 
 def _streamed(plan: Plan, held: _Held, trials: _Trials, seen: set[tuple[Stage, ...]]) -> Iterator[tuple[_Held, Plan]]:
-    """Yield plans with one stream more, and what they hold: for each loop in as many waves as gain.
+    """Yield plans with one stream more, and what they hold: for each loop in as many waves as gain; first those that
+    only have another order.
 
     Parameters
     ----------
@@ -257,6 +305,10 @@ def _streamed(plan: Plan, held: _Held, trials: _Trials, seen: set[tuple[Stage, .
     from distarray.planner.streams import Streams  # not loaded by those whose arrays are small
 
     streams = Streams(plan, trials.planning(plan), trials.limits.member // STREAMED)
+    for other in islice(streams.reordered(), MAX_ORDERS):
+        if other.stages not in seen and trials.n_left >= held.cost:
+            seen.add(other.stages)
+            yield trials.held(other), other
     before = dict.fromkeys(streams.heads()[:MAX_HEADS], held)
     for finer in range(1, MAX_FINER):  # of all loops those in few waves come first
         for head in list(before):

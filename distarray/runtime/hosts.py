@@ -22,7 +22,7 @@ from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Plan
 from distarray.runtime import counters
 from distarray.runtime.budget import excess_of, refuse
-from distarray.runtime.fit import peaks_of
+from distarray.runtime.held import peaks_of
 from distarray.runtime.instantiate import new_run
 from distarray.runtime.members import LOCK, executor_for
 from distarray.runtime.planning import (

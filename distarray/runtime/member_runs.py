@@ -16,16 +16,17 @@ what all of them do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from distarray.expr.expr import Environment, Expr
-from distarray.lower.credits import Programs, Sizes, peaks
+from distarray.lower.credits import Programs, Sizes, held_at_steps, peaks
 from distarray.lower.footprint import Need, footprint
-from distarray.lower.liveness import sizes_of
+from distarray.lower.liveness import Liveness, sizes_of
 from distarray.lower.member_programs import MemberProgram
 from distarray.lower.messages import Key
 from distarray.lower.recipes import Leaf
@@ -34,7 +35,7 @@ from distarray.planner.graph import Graph
 from distarray.planner.redistributing import wishes
 from distarray.runtime.budget import most_beside_disk, most_in_memory
 from distarray.runtime.bundles import holdings
-from distarray.runtime.fit import held_in, standing_of
+from distarray.runtime.held import held_in, peaks_of, standing_of
 from distarray.runtime.instantiate import Instance
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import limits_to_try, memory_limit, n_tasks_at_once
@@ -47,18 +48,49 @@ AHEAD = (2, 1, 0)
 SCRATCH = 2
 
 
-class _Paced(NamedTuple):
-    """A _Paced is what is known of a template with credits: sizes, and by turns ahead what was tried.
+class _Tried(NamedTuple):
+    """A _Tried is the programs of a template with credits.
 
     Parameters
     ----------
-    tried
-        By turns, promised blocks that are made, and threads: the programs, what they hold, and whether redistributions
-        keep to what they may hold.
+    programs
+        By member.
+    held
+        By member the bytes that its program holds while each of its steps runs, beside what it is given.
+    peak
+        The most of these.
+    is_bounded
+        Whether redistributions keep to what they may hold.
+    """
+
+    programs: Mapping[int, MemberProgram]
+    held: Mapping[int, Sequence[int]]
+    peak: Mapping[int, int]
+    is_bounded: bool
+
+
+class _Paced(NamedTuple):
+    """A _Paced is what is known of a template with credits: sizes, and what was tried by turns ahead, promised blocks
+    that are made, and threads.
     """
 
     sizes: Sizes
-    tried: dict[tuple[int, frozenset[Leaf], int], tuple[Mapping[int, MemberProgram], Mapping[int, int], bool]]
+    tried: dict[tuple[int, frozenset[Leaf], int], _Tried]
+
+
+class ProgramPeaks(NamedTuple):
+    """A ProgramPeaks says what members would hold if a plan ran as programs with credits, what lies there included.
+
+    Parameters
+    ----------
+    peak
+        The most that a member would hold at any time.
+    stage_peak
+        By number of the stage: the most on any member while a task of it runs.
+    """
+
+    peak: int
+    stage_peak: Mapping[int, int]
 
 
 class _Bounded(NamedTuple):
@@ -96,18 +128,57 @@ def programs_of(instance: Instance, others: Callable[[], Iterable[Expr] | None] 
         See `evaluate.evaluate`.
     """
     env, graph, template = instance.env, instance.graph, instance.template
-    fixed = template.lowered
-    if not env.is_cluster:
+    if not env.is_cluster or not _gains(instance):
         return None
-    is_renewed = not template.kept.renewed.isdisjoint(instance.bundled)
-    if not (fixed.has_messages or is_renewed or template.n_saved_by_programs + instance.n_taken > 0):
-        return None
-    if makes_little(fixed, graph, env) and all(bounded.fits_at_once for bounded in _bounded(instance)):
+    if makes_little(template.lowered, graph, env) and all(bounded.fits_at_once for bounded in _bounded(instance)):
         return Programs(template.programs, None, {})
     found = _fitting(instance, frozenset())
     if found is None and (made := _made_alone(instance, others)):
         found = _fitting(instance, made)
     return found
+
+
+def memory_of(instance: Instance, programs: Programs | None) -> Liveness:
+    """Return what members hold for a run: where programs keep to credits, what these say."""
+    found = peaks_of(instance.lowered, instance.graph, instance.env)
+    if programs is None or not programs.peak:
+        return found
+    members = {*found.peak, *programs.peak}
+    return replace(found, peak={m: programs.peak.get(m, found.peak.get(m, 0)) for m in members})
+
+
+def _gains(instance: Instance) -> bool:
+    """Return whether a run as programs is fewer Dask tasks, or has messages that would be Dask's otherwise."""
+    template = instance.template
+    is_renewed = not template.kept.renewed.isdisjoint(instance.bundled)
+    return template.lowered.has_messages or is_renewed or template.n_saved_by_programs + instance.n_taken > 0
+
+
+def peaks_as_programs(instance: Instance) -> ProgramPeaks | None:
+    """Return what members of a cluster would hold if a run were programs that let messages come as late as they can;
+    None if it is to be none.
+    """
+    if not _gains(instance):
+        return None
+    tried = [frozenset[Leaf](), _made_alone(instance, tuple)]
+    return min([_peaks(instance, made) for made in dict.fromkeys(tried)], key=lambda found: found.peak)
+
+
+def _peaks(instance: Instance, made: frozenset[Leaf]) -> ProgramPeaks:
+    env, recipes = instance.env, instance.template.recipes
+    found = _tried(instance, _sizes(instance), min(AHEAD), made, n_tasks_at_once(env))
+    at = executor_for(env).serving()
+    total = _coming(instance, made) + _copies(instance) + Counter(standing_of(env).held)
+    for member, nbytes in found.peak.items():
+        total[at.get(member, member)] += nbytes
+    stage_peak: dict[int, int] = {}
+    for member, program in found.programs.items():
+        beside = total[at.get(member, member)] - found.peak[member]
+        for step, nbytes in zip(program.steps, found.held[member], strict=True):
+            if step.key in recipes:  # else it makes what others promised
+                for stage in recipes[step.key].stages(step.key):
+                    stage_peak[stage] = max(stage_peak.get(stage, 0), beside + nbytes)
+    return ProgramPeaks(max(total.values(), default=0), stage_peak)
 
 
 def _bounded(instance: Instance) -> list[_Bounded]:
@@ -161,14 +232,14 @@ def _fitting(instance: Instance, made: frozenset[Leaf]) -> Programs | None:
         at = ahead, made, n_tasks_at_once(env)
         if at not in known.tried:
             known.tried[at] = _tried(instance, known.sizes, *at)
-        programs, needs, is_bounded = known.tried[at]
+        tried = known.tried[at]
         own = Counter(coming)
-        for member, nbytes in needs.items():
+        for member, nbytes in tried.peak.items():
             own[serving.get(member, member)] += nbytes
         peak, used = own + Counter(held), own + read
         fits = limit is None or max(peak.values(), default=0) <= limit or max(used.values(), default=0) <= little
-        if is_bounded and fits:
-            return Programs(programs, ahead, peak, made)
+        if tried.is_bounded and fits:
+            return Programs(tried.programs, ahead, peak, made)
     return None
 
 
@@ -244,12 +315,8 @@ def _kept_sizes(instance: Instance) -> dict[Key, int]:
     return kept.nbytes
 
 
-def _tried(
-    instance: Instance, sizes: Sizes, ahead: int, made: frozenset[Leaf], n_threads: int
-) -> tuple[Mapping[int, MemberProgram], Mapping[int, int], bool]:
-    """Return the programs of a template with credits, the most bytes that each holds beside what it is given, and
-    whether redistributions keep to what they may hold.
-    """
+def _tried(instance: Instance, sizes: Sizes, ahead: int, made: frozenset[Leaf], n_threads: int) -> _Tried:
+    """Return the programs of a template with credits, and what they hold."""
     template, nbytes = instance.template, _nbytes(instance.graph)
     programs = template.with_credits(ahead, made)
     recipes, _, blocks = template.with_making(made)
@@ -264,10 +331,11 @@ def _tried(
     is_bounded = True
     for stage, needs, most in _bounded(instance):
         keys = {key for key, recipe in recipes.items() if stage in recipe.stages(key)}
-        held = Counter(peaks(programs, sizes, given, n_threads, keys))
-        held.update({member: need.source for member, need in needs.items()})
-        is_bounded = is_bounded and max(held.values(), default=0) <= most
-    return programs, peaks(programs, sizes, given, n_threads), is_bounded
+        moving = Counter(peaks(programs, sizes, given, n_threads, keys))
+        moving.update({member: need.source for member, need in needs.items()})
+        is_bounded = is_bounded and max(moving.values(), default=0) <= most
+    held = held_at_steps(programs, sizes, given, n_threads)
+    return _Tried(programs, held, {member: max(found, default=0) for member, found in held.items()}, is_bounded)
 
 
 def _nbytes(graph: Graph) -> dict[Leaf, int]:

@@ -125,6 +125,10 @@ class Room(NamedTuple):
     held: int
     made: int
 
+    def excess(self, made: int, used: int) -> int:
+        """Return the bytes above it of what tasks make at a time while blocks lie on disk, and read and make."""
+        return max(0, made - self.made) + max(0, used - self.held)
+
 
 def process_nbytes(dask_worker: Any) -> int:
     """Return the bytes that the process of a worker has in memory beside blocks and idle buffers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ from distarray.planner.rates import current_rates
 from distarray.runtime import counters
 from distarray.runtime.budget import check_peak, excess_of, names_of, refuse
 from distarray.runtime.bundles import holdings
-from distarray.runtime.fit import fitted, held_in, peaks_of, standing_of
+from distarray.runtime.fit import fitted
+from distarray.runtime.held import held_in, peaks_of, standing_of
 from distarray.runtime.instantiate import instance_of
 from distarray.runtime.known_rates import rates_for, rates_of
 from distarray.runtime.member_runs import makes_little, programs_of
@@ -81,13 +83,14 @@ def fit_to_memory(plan: Plan, graph: Graph, env: Environment, *, is_kept: bool =
         plan = replace(plan, beside=beside)
     with rates_of(env):
         plan = _chained(plan, graph, env, limits)
-        found = fitted(plan, graph, env, limits, is_kept=is_kept)
-        if found.above is None or not env.is_cluster or plan.planner == "propagation":
-            return found
         # A plan that moves least may hold more than the one that follows the cuts that there are.
-        plain = replace(propagate(graph, env, limits), beside=beside)
-        plain = fitted(plain, graph, env, limits, is_kept=is_kept)
-        return plain if plain.above is None or plain.above[0] < found.above[0] else found
+        has_other = env.is_cluster and plan.planner != "propagation"
+        plain = partial(_followed, graph, env, limits, beside) if has_other else None
+        return fitted(plan, graph, env, limits, plain, is_kept=is_kept)
+
+
+def _followed(graph: Graph, env: Environment, limits: Limits, beside: int) -> Plan:
+    return replace(propagate(graph, env, limits), beside=beside)
 
 
 def _beside(graph: Graph, env: Environment) -> int:

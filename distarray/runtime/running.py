@@ -24,11 +24,10 @@ from distarray.runtime import counters, metering, passes
 from distarray.runtime.budget import check_held, check_whole_kernels
 from distarray.runtime.clocks import measurement, timed, with_clocks
 from distarray.runtime.donation import inplace_results, kept
-from distarray.runtime.fit import peaks_of
 from distarray.runtime.flights import Flight
 from distarray.runtime.instantiate import Instance, instance_of, new_run
 from distarray.runtime.interrupts import interrupts_deferred
-from distarray.runtime.member_runs import kept_sizes, programs_of
+from distarray.runtime.member_runs import kept_sizes, memory_of, programs_of
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import memory_limit
 from distarray.runtime.planning import uses_of
@@ -69,7 +68,7 @@ def begun(
     made = [n.nbytes for n in order if n.memo is None]
     is_long = sum(made) > max(INPLACE_NBYTES, INPLACE_STEPS * max(made, default=0))
     inplace = {} if cluster or is_long else inplace_results(plan, graph, order, others)
-    instance = instance_to_run(plan, graph, env, inplace)
+    instance = instance_to_run(plan, graph, env, inplace, others)
     taken = {id(graph.nodes[i]) for i in inplace.values()}
     if cluster:
         # Handing tasks to a cluster takes no time, and an interrupt would leave half of its Futures.
@@ -86,15 +85,19 @@ def begun(
 
 
 def instance_to_run(
-    plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int] = MappingProxyType({})
+    plan: Plan,
+    graph: Graph,
+    env: Environment,
+    inplace: Mapping[int, int] = MappingProxyType({}),
+    others: Callable[[], Iterable[Expr] | None] = tuple,
 ) -> Instance:
-    """Return the run of a plan that is to begin now, counted; for `inplace` see `lower`."""
+    """Return the run of a plan that is to begin now, counted; for `inplace` see `lower`, for `others` `evaluate`."""
     with planning():
         instance = instance_of(plan, graph, env, new_run(), inplace)
     check_whole_kernels(instance.template.lowered.drafts, graph.nodes, memory_limit(env))
     if counters.active or passes.recording:
         count(instance.lowered)
-        peak = max(peaks_of(instance.lowered, graph, env).peak.values(), default=0)
+        peak = max(memory_of(instance, programs_of(instance, others)).peak.values(), default=0)
         passes.note(instance.lowered, peak)
         for c in counters.active:
             c.predicted_peak = max(c.predicted_peak, peak)

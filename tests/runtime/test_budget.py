@@ -17,7 +17,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import distarray as dx
-from distarray.runtime import budget, fit
+from distarray.runtime import budget, held
 from distarray.runtime.cluster import ClusterExecutor
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import PAUSES, Room, room_of
@@ -130,7 +130,7 @@ def test_what_no_worker_can_hold_is_refused_without_a_limit_that_is_set(
         x = (dx.arange(65536.0).reshape(256, 256) + 0).reshard((names, None)).persist()
         y = x.reshard((None, names))
         count_all(monkeypatch)
-        monkeypatch.setattr(fit, "n_tasks_at_once", lambda env: 1)
+        monkeypatch.setattr(held, "n_tasks_at_once", lambda env: 1)
         for room, fits in [
             (Room(400_000, 0), False),  # all blocks do not fit, and tasks would have to write to disk
             (Room(400_000, x.nbytes), True),  # they may
@@ -518,3 +518,57 @@ def test_what_is_written_block_by_block_is_held_to_the_limit(tmp_path: Any) -> N
         assert counted.tasks == 0
     a = np.asarray(x)
     np.testing.assert_allclose(whole, a.T @ a)
+
+
+@pytest.mark.cluster
+def test_a_chain_of_products_is_in_no_more_waves_than_programs_need(
+    cluster4: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks of Dask might come in any order that they can run in; programs hold what their own order says."""
+    n = 600
+    names = dx.current_team().mesh.names
+    with dx.config.set(block_bytes=0):
+        x = dx.arange(float(n * n)).reshape(n, n)
+        a, b, c, d, e = [(x * (1e-6 + i * 1e-7)).reshard((names, None)).persist() for i in range(5)]
+        each = a.nbytes // 4
+        expected = np.asarray(a) @ np.asarray(b) + np.asarray(c) @ (np.asarray(d) @ np.asarray(e))
+        n_tasks = []
+        for most_held in (24, 12, 9):  # five of it are the operands
+            with dx.config.set(memory_limit=most_held * each), counting() as counted:
+                y = a @ b + c @ (d @ e)
+                plan = y.explain()
+                y.persist()
+            assert plan.programs == 4
+            assert plan.peak_bytes <= counted.predicted_peak <= most_held * each
+            n_tasks.append(counted.tasks)
+            np.testing.assert_allclose(np.asarray(y), expected, rtol=1e-12)
+        assert n_tasks == sorted(n_tasks)
+        assert n_tasks[0] == 16
+        del y
+
+
+@pytest.mark.cluster
+def test_what_cannot_be_in_memory_runs_in_small_tasks_with_blocks_on_disk(
+    cluster4: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cuts that hold least are looked for first; of these, those whose tasks read and make little at a time."""
+    n = 600
+    names = dx.current_team().mesh.names
+    with dx.config.set(block_bytes=0):
+        x = dx.arange(float(n * n)).reshape(n, n)
+        a, b, c = [(x * (1e-6 + i * 1e-7)).reshard((names, None)).persist() for i in range(3)]
+        each = a.nbytes // 4
+        limit, room = 4 * each, Room(11 * each // 2, each // 2)
+        count_all(monkeypatch)
+        monkeypatch.setattr(held, "n_tasks_at_once", lambda env: 1)
+        for module in ("budget", "fit"):
+            monkeypatch.setattr(f"distarray.runtime.{module}.room_of", lambda env: room)
+        monkeypatch.setattr("distarray.runtime.planning.memory_limit", lambda env: limit)
+        monkeypatch.setattr("distarray.runtime.fit.limits_to_try", lambda *args, is_worker: (limit,))
+        y = a @ (b @ c)
+        plan = y.explain()
+        assert plan.programs == 0
+        assert plan.peak_bytes > limit
+        assert plan.tasks > 8
+        expected = np.asarray(a) @ (np.asarray(b) @ np.asarray(c))
+        np.testing.assert_allclose(np.asarray(y), expected, rtol=1e-12)
