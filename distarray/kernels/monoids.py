@@ -11,7 +11,7 @@ backend. Blocks are never changed; `merge` may write into its left partial where
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -103,22 +103,47 @@ class Monoid:
         """Combine two, neither of which is changed; `left` is of earlier elements."""
         return self.merge(left, right)
 
-    def combine(self, partials: Sequence[Partial | None]) -> Partial | None:
-        """Combine any number of partials, in order; None stands for no value. None of them is changed.
-
-        Pairs of neighbours are merged, then pairs of those, so rounding errors grow with the logarithm of their number.
-        """
-        level = [p for p in partials if p is not None]
-        merge = self.merged
-        while len(level) > 1:
-            last = level[-1:] if len(level) % 2 else []  # it is on the right of what it is merged with
-            level = [merge(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)] + last
-            merge = self.merge
-        return level[0] if level else None
+    def combine(self, partials: Iterable[Partial | None]) -> Partial | None:
+        """Combine any number of partials, in order; None stands for no value. None of them is changed: see `Pairs`."""
+        pairs = Pairs(self)
+        for partial in partials:
+            pairs.add(partial)
+        return pairs.result()
 
     def finish(self, partial: Partial, dtype: DType | None = None, **params: Any) -> Any:
         """Return the result, of `dtype` if given, with the reduced axes still of extent 1."""
         return partial if dtype is None else astype(namespace(partial), partial, dtype)
+
+
+class Pairs:
+    """Pairs combines partials of a monoid as they come, in order: neighbours are merged, then pairs of those, so that
+    rounding errors, and the partials that are held at a time, grow with the logarithm of their number.
+    """
+
+    def __init__(self, monoid: Monoid) -> None:
+        self._monoid = monoid
+        #: Of how many times two partials each was merged, and it: fewer from one to the next.
+        self._held: list[tuple[int, Partial]] = []
+
+    def add(self, partial: Partial | None) -> None:
+        """Take the next partial, which is not changed; None stands for no value."""
+        if partial is None:
+            return
+        self._held.append((0, partial))
+        while len(self._held) > 1 and self._held[-2][0] == self._held[-1][0]:
+            self._merge()
+
+    def result(self) -> Partial | None:
+        """Return all of them combined, None of none."""
+        while len(self._held) > 1:
+            self._merge()
+        return self._held.pop()[1] if self._held else None
+
+    def _merge(self) -> None:
+        _, right = self._held.pop()
+        level, left = self._held.pop()
+        merge = self._monoid.merge if level else self._monoid.merged
+        self._held.append((level + 1, merge(left, right)))
 
 
 #: numpy's inner loop runs along the last axis; where that is shorter, half of the time goes into starting it.

@@ -236,12 +236,28 @@ class MatrixProduct(NamedTuple):
         Of the result, with the axes of the batch first, then the rows', then the columns'.
     order
         Of these axes in the result, or None.
+    merged
+        Per block the axes that become rows, and those that become columns.
     """
 
     operands: tuple[tuple[tuple[int, ...] | None, tuple[int, ...]], ...]
     is_summed: bool
     shape: tuple[int, ...]
     order: tuple[int, ...] | None
+    merged: tuple[tuple[tuple[int, ...], ...], ...]
+
+    def is_copied(self, n: int, shape: Sequence[int], *, is_whole: bool) -> bool:
+        """Return whether a block of this shape is copied to be matrices: where several axes become one, a part of an
+        array may have to be, an array that is whole only if they do not lie side by side in it.
+        """
+        for axes in self.merged[n]:
+            long = [a for a in axes if shape[a] != 1]
+            between = shape[long[0] : long[-1] + 1] if long else ()
+            if len(long) > 1 and not (
+                is_whole and long == sorted(long) and math.prod(between) == math.prod([shape[a] for a in long])
+            ):
+                return True
+        return False
 
 
 @lru_cache(maxsize=4096)
@@ -269,6 +285,12 @@ def matrix_product(
         bool(summed),
         tuple([size[v] for v in made]),
         _unless_sorted([made.index(v) for v in result]),
+        tuple(
+            [
+                tuple([tuple([own.index(v) for v in vs]) for vs in pair])
+                for own, pair in ((left, (rows, summed)), (right, (summed, columns)))
+            ]
+        ),
     )
 
 

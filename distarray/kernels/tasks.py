@@ -24,10 +24,10 @@ from distarray.kernels.devices import backend_for
 from distarray.kernels.folds import FOLD
 from distarray.kernels.inside import inside_task, is_on_worker
 from distarray.kernels.loans import is_ours
-from distarray.kernels.monoids import MONOIDS
+from distarray.kernels.monoids import MONOIDS, Pairs
 from distarray.kernels.parts import filled, in_parts
 from distarray.kernels.reporting import Source, hearing, report
-from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, Read, StageSpec, TileSpec
+from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, Read, Region, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
 
 
@@ -161,24 +161,26 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
             target[...] = stage.scalars[stage.filled]
         else:
             outs.append(target)
-    partials: list[list[Any]] = [[] for _ in stage.finishes]
+    partials = [_OfRegions(finish, tile) for finish in stage.finishes]
     problems: list[tuple[str, str]] = []
     modes = stage.modes
-    for region in tile.regions:
-        inputs = [p.read(values) for p in region.operands]
-        place = region.place
-        here = outs if place is None else [o[place] for o in outs]
-        outcome = program.run(inputs, stage.scalars, region.shape, here, backend, modes, region.start, stage.extents)
-        problems += outcome.events
-        for k, partial in enumerate(outcome.partials):
-            partials[k].append((region.start, region.shape, partial))
-    if copy_back is not None and stage.filled < 0:
-        copy_back[...] = outs[-1]
-    if problems:
-        report(problems, stage.where)
     with hearing("reduce", stage.where) if partials else nullcontext():
-        for finish, shape, parts in zip(stage.finishes, tile.finish, partials, strict=True):
-            partial = _merge_regions(finish, parts, tile, backend)
+        for region in tile.regions:
+            inputs = [p.read(values) for p in region.operands]
+            place = region.place
+            here = outs if place is None else [o[place] for o in outs]
+            outcome = program.run(
+                inputs, stage.scalars, region.shape, here, backend, modes, region.start, stage.extents
+            )
+            problems += outcome.events
+            for found, partial in zip(partials, outcome.partials, strict=True):
+                found.add(region, partial)
+        if copy_back is not None and stage.filled < 0:
+            copy_back[...] = outs[-1]
+        if problems:
+            report(problems, stage.where)
+        for finish, shape, found in zip(stage.finishes, tile.finish, partials, strict=True):
+            partial = found.result(backend)
             results.append(partial if shape is None else finish(partial, shape, backend))
     if new_base is not None:
         results.append(new_base)
@@ -187,36 +189,42 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _merge_regions(finish: Finish, parts: list[Any], tile: TileSpec, backend: Any) -> Any:
-    """Return the partial result of a tile from those of its regions, which may lie side by side or on top of each
-    other.
+class _OfRegions:
+    """An _OfRegions puts the partial result of a tile together from those of its regions, which may lie side by side or
+    on top of each other.
     """
-    if len(parts) == 1:
-        return parts[0][2]
-    cells: dict[tuple[int, ...], list[Any]] = {}
-    extents: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for start, shape, partial in parts:
-        cell = tuple(s for a, s in enumerate(start) if a not in finish.axes)
-        cells.setdefault(cell, []).append(partial)
-        extents[cell] = shape
-    merged = {cell: MONOIDS[finish.monoid].combine(p) for cell, p in cells.items()}
-    if len(merged) == 1:
-        return next(iter(merged.values()))
-    kept = [a for a in range(len(tile.shape)) if a not in finish.axes]
-    first: Any = next(iter(merged.values()))  # an array, or a tuple of them
-    several = isinstance(first, tuple)
-    outs = []
-    for k in range(len(first) if several else 1):
-        sample = first[k] if several else first
-        out = backend.empty(tuple(1 if a in finish.axes else n for a, n in enumerate(tile.shape)), sample.dtype)
-        for cell, partial in merged.items():
-            block: Any = partial[k] if several else partial  # type: ignore[index]
-            where: list[slice] = [slice(None)] * len(tile.shape)
-            for a, s in zip(kept, cell, strict=True):
-                where[a] = slice(s - tile.offset[a], s - tile.offset[a] + extents[cell][a])
-            out[tuple(where)] = block
-        outs.append(out)
-    return tuple(outs) if several else outs[0]
+
+    def __init__(self, finish: Finish, tile: TileSpec) -> None:
+        self._finish = finish
+        self._tile = tile
+        #: By where they begin along the axes that stay: the partials of regions on top of each other, and their shape.
+        self._cells: dict[tuple[int, ...], tuple[Pairs, tuple[int, ...]]] = {}
+
+    def add(self, region: Region, partial: Any) -> None:
+        cell = tuple([s for a, s in enumerate(region.start) if a not in self._finish.axes])
+        if cell not in self._cells:
+            self._cells[cell] = Pairs(MONOIDS[self._finish.monoid]), region.shape
+        self._cells[cell][0].add(partial)
+
+    def result(self, backend: Any) -> Any:
+        axes, tile = self._finish.axes, self._tile
+        merged = {cell: (pairs.result(), shape) for cell, (pairs, shape) in self._cells.items()}
+        first: Any = next(iter(merged.values()))[0]  # an array, or a tuple of them
+        if len(merged) == 1:
+            return first
+        kept = [a for a in range(len(tile.shape)) if a not in axes]
+        several = isinstance(first, tuple)
+        outs = []
+        for k in range(len(first) if several else 1):
+            sample = first[k] if several else first
+            out = backend.empty(tuple(1 if a in axes else n for a, n in enumerate(tile.shape)), sample.dtype)
+            for cell, (partial, shape) in merged.items():
+                where: list[slice] = [slice(None)] * len(tile.shape)
+                for a, s in zip(kept, cell, strict=True):
+                    where[a] = slice(s - tile.offset[a], s - tile.offset[a] + shape[a])
+                out[tuple(where)] = partial[k] if several else partial  # type: ignore[index]  # a tuple, like the first
+            outs.append(out)
+        return tuple(outs) if several else outs[0]
 
 
 def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: Array) -> Array | list[Array]:

@@ -28,8 +28,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from distarray.expr.joins import PRODUCT
 from distarray.kernels import tasks
 from distarray.kernels.specs import Finish, Link, StageSpec, TileSpec
+from distarray.kernels.tables import matrix_product
 from distarray.lower.calls import CALL
 from distarray.lower.credits import Sizes
 from distarray.lower.messages import Key
@@ -321,7 +323,7 @@ class _Simulation:
             self._make(link, function, given)
             own[link] = list(range(first, len(self._blocks)))
             live += self._size(own[link])
-            needs.append((link[1], live + self._scratch(given)))
+            needs.append((link[1], live + self._scratch(given) + self._beside_result(function, given)))
             for before in dropped:
                 live -= self._drop(before)
         numbers = [n for made in own.values() for n in made if self._references[n]]
@@ -458,6 +460,27 @@ class _Simulation:
                 shape[0] = bounds[tile + 1] - bounds[tile]
         return [_array(shape, dtype) for shape, dtype in zip(shapes, spec.stores, strict=True)]
 
+    def _beside_result(self, function: Callable[..., Any], args: Sequence[Any]) -> int:
+        """Return what a kernel has beside its result while it makes it."""
+        if function is tasks.run_contract:
+            return self._copied(*args)
+        return _partials_held(*args[:2]) if function is tasks.run_program else 0
+
+    def _copied(self, spec: StageSpec, tile: TileSpec, *given: Any) -> int:
+        """Return the bytes of the operands of a matrix product, and of its result, that are copied to be matrices."""
+        labels, result, join, _ = spec.params[:4]
+        if join != PRODUCT:
+            return 0  # it works box by box
+        product = matrix_product(labels, result, *[read.shape for read in tile.reads])
+        nbytes = 0
+        for n, read in enumerate(tile.reads):
+            own, (part, *others) = prod(read.shape) * read.dtype.itemsize, read.parts
+            is_whole = bool(others) or part.arg >= len(given) or self._size_of(given[part.arg]) == own
+            is_half = read.dtype == np.float16
+            nbytes += own * (2 if is_half else product.is_copied(n, read.shape, is_whole=is_whole))
+        made = prod(product.shape) * spec.stores[0].itemsize
+        return nbytes + made * (product.order is not None)
+
     def _scratch(self, args: Sequence[Any]) -> int:
         """Return what a task makes for itself alone: generated and assembled operands, parts of results, and what was
         sent along with it.
@@ -474,6 +497,19 @@ class _Simulation:
             elif self._is_cluster and isinstance(a, np.ndarray):
                 nbytes += a.nbytes
         return nbytes
+
+
+def _partials_held(spec: StageSpec, tile: TileSpec) -> int:
+    """Return the bytes of partial results of regions, beside one: of those on top of each other as many are held as two
+    has to be doubled to be their number (`monoids.Pairs`), those that lie side by side are copied.
+    """
+    if len(tile.regions) < 2:
+        return 0
+    found = 0
+    for finish in spec.finishes:
+        cells = Counter([tuple([s for a, s in enumerate(r.start) if a not in finish.axes]) for r in tile.regions])
+        found += max(cells.values()).bit_length() * _partial(finish, tile.shape).nbytes
+    return found
 
 
 def _links(

@@ -1,7 +1,7 @@
 """Plans that fit: what a plan would hold on a member is counted, and where that is too much it is made to stream.
 
-Nothing is estimated: a plan is lowered, and `liveness` walks through its tasks. So this costs a lowering for each plan
-that is tried, and only graphs that might hold more than the limit come this far.
+Nothing is estimated: a plan is lowered, and `liveness` walks through its tasks, `credits` through its programs. So this
+costs a lowering for each plan that is tried, and only graphs that might hold more than the limit come this far.
 """
 
 from __future__ import annotations

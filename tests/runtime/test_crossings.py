@@ -446,7 +446,7 @@ def test_what_members_cannot_hold_is_refused_before_anything_runs(cluster4: Any)
     host = np.random.default_rng(1).standard_normal((512, 1024))  # 4 MiB
     x = dx.asarray(host, team=left, sharding=("a", None)) + 1
     one = dx.Team((1,), ("c",), cluster4, right.members[:1])
-    for y, name in ((x.to_team(one), "to_team"), ((x.to_team(right) @ x.to_team(right).T), "einsum")):
+    for y, name in ((x.to_team(one), "to_team"), ((x.to_team(right).T @ x.to_team(right)), "einsum")):
         with (
             dx.config.set({"memory-limit": "6 MiB"}),
             counting() as c,
