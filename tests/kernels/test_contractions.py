@@ -252,3 +252,24 @@ def test_a_matrix_and_its_transpose_come_as_views_of_one_block(cut, monkeypatch)
         np.testing.assert_allclose(np.asarray(x.T @ x), values.T @ values)
         np.testing.assert_allclose(np.asarray(x @ x.T), values @ values.T)
     assert seen == [True] * 4
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(data=st.data())
+def test_what_is_copied_to_be_a_matrix_is_known_by_shapes_alone(data):
+    """Of a part of an array it is said where it may be."""
+    n = data.draw(st.integers(1, 5))
+    sizes = [data.draw(st.sampled_from([1, 2, 3])) for _ in range(n)]
+    left, right = [tuple(data.draw(st.permutations(range(n)))[: data.draw(st.integers(0, n))]) for _ in range(2)]
+    once = {*left} ^ {*right}
+    both = [v for v in {*left} & {*right} if data.draw(st.booleans())]
+    result = tuple(data.draw(st.permutations([*once, *both])))
+    shapes = [tuple([sizes[v] for v in own]) for own in (left, right)]
+    product = tables.matrix_product((left, right), result, *shapes)
+    for k, shape in enumerate(shapes):
+        for is_whole in (True, False):
+            block = np.zeros(shape if is_whole else [m + 1 for m in shape])[(*map(slice, shape), ...)]
+            is_shared = np.shares_memory(tables._arranged(np, block, *product.operands[k]), block)
+            is_copied = product.is_copied(k, shape, is_whole=is_whole)
+            assert is_shared or is_copied
+            assert not (is_whole and is_shared and is_copied)

@@ -1,0 +1,74 @@
+"""How partial results are combined: in one order, whoever makes them, and few at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+import distarray as dx
+from distarray.kernels.monoids import MONOIDS, Monoid, Pairs
+
+
+class _Written(Monoid):
+    """It writes down what is merged; what may be overwritten is."""
+
+    def merge(self, left: Any, right: Any) -> Any:
+        assert isinstance(left, list)
+        left[:] = ["(", *left, *right, ")"]
+        return left
+
+    def merged(self, left: Any, right: Any) -> Any:
+        return ["(", *left, *right, ")"]
+
+
+def by_levels(parts: list[Any]) -> Any:
+    """Return what pairs of neighbours, then pairs of these, and so on, come to."""
+    while len(parts) > 1:
+        last = parts[-1:] if len(parts) % 2 else []
+        parts = [["(", *a, *b, ")"] for a, b in zip(parts[::2], parts[1::2], strict=False)] + last
+    return parts[0]
+
+
+@given(n=st.integers(1, 70), gaps=st.sets(st.integers(0, 69)))
+def test_neighbours_are_merged_as_they_come_and_none_is_changed(n: int, gaps: set[int]) -> None:
+    monoid = _Written("written")
+    parts = [None if i in gaps else [str(i)] for i in range(n)]
+    there = [list(p) for p in parts if p is not None]
+    pairs = Pairs(monoid)
+    for part in parts:
+        pairs.add(part)
+        assert len(pairs._held) <= max(1, len(there).bit_length())
+    assert pairs.result() == (by_levels(there) if there else None)
+    assert [p for p in parts if p is not None] == there
+    assert monoid.combine(parts) == (by_levels(there) if there else None)
+
+
+def test_of_the_regions_of_a_tile_few_partial_results_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile of a sum that reads 24 blocks held 24 arrays of the size of the result, and then added them."""
+    held: list[int] = []
+    add = Pairs.add
+
+    def counted(self: Pairs, partial: Any) -> None:
+        add(self, partial)
+        held.append(len(self._held))
+
+    team = dx.Team((4,), ("x",))
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(96, 30, 7)).astype(np.float32)
+    with dx.config.set(block_bytes=0):
+        rows = dx.Sharding(team.mesh.with_waves(6), (("%1", "x"), (), ()))
+        x = (dx.asarray(a, team=team, sharding=rows) + 0).persist()
+        monkeypatch.setattr(Pairs, "add", counted)
+        with dx.config.set(planner="propagation"):
+            y = (x.reshard((None, "x", None)) * 2).sum(axis=0).persist()
+        np.testing.assert_allclose(np.asarray(y), (a * 2).sum(axis=0), rtol=1e-5, atol=1e-5)
+    assert 1 < max(held) <= 5
+
+
+def test_every_monoid_combines_in_pairs() -> None:
+    for name, monoid in MONOIDS.items():
+        assert type(monoid).combine is Monoid.combine, name
