@@ -76,6 +76,20 @@ class Streams:
                     most[facts.number, loop] = max(most[facts.number, loop], nbytes)
         return [Head(*at, nbytes) for at, nbytes in most.most_common()]
 
+    def handed_on(self) -> Head | None:
+        """Return the loop along which the largest tile that elementwise operations hand on can be cut further; None if
+        none is large.
+        """
+        found = []
+        for i, (facts, axes) in self._made.items():
+            parts = [self._cuts[facts.number].parts[loop] for loop in axes if loop >= 0]
+            nbytes = self._problem.graph.nodes[i].nbytes // prod(parts)
+            if facts.stage.family.is_fused and i not in self._problem.graph.kept and nbytes > self._large:
+                found += [
+                    Head(facts.number, loop, nbytes) for loop in axes if loop >= 0 and self._room(facts, loop) > 1
+                ]
+        return max(found, key=lambda head: head.nbytes, default=None)
+
     def _intermediate(self) -> Iterator[tuple[int, StageFacts, Sequence[int]]]:
         """Yield the large arrays that are held only for a while: bytes, the stage that makes them, and its loops."""
         for i, (facts, axes) in self._made.items():

@@ -27,6 +27,7 @@ from distarray.runtime.memory import STREAMED, Room, is_limit_set, limits_to_try
 
 if TYPE_CHECKING:
     from distarray.planner.partition.resolved import PartitionProblem
+    from distarray.planner.streams import Streams
 
 #: Plans that are streamed further.
 MAX_STREAMS = 8
@@ -46,6 +47,10 @@ SECONDS_PER_TASK = 4e-4
 PARTS_PER_TASK = 16
 #: Trying may take this part of the time that a plan takes, by prediction; where the limit was set, as long as it needs.
 SEARCH_SHARE = 0.1
+#: What processes have beside blocks varies from run to run, so plans aim at this part of the room there is.
+AIMED = 0.95
+#: Bytes of a wave that are at home in the last cache of a processor.
+CACHED = 16 << 20
 #: A limit below the one that is to hold may take one in so many of these tasks.
 LESS_TRIED = 2
 
@@ -84,10 +89,12 @@ def fitted(
     # What no plan can keep to is not tried for.
     if is_limit_set(env) and trials.kept_nbytes >= limits.member * env.size:
         return _marked(plan, trials.held(plan), limits)
+    room = None if is_limit_set(env) else room_of(env)
+    if room is not None:
+        tries = tuple(sorted({min(n, int(room.held * AIMED)) for n in tries}))
     if len(tries) > 1:
         floor = trials.floor()
         tries = tuple([n for n in tries if n >= floor]) or tries[-1:]
-    room = None if is_limit_set(env) else room_of(env)
     found: list[tuple[int, Plan]] = []
     known, best = [trials], [plan]
     for bounds in _levels(tries, limits.member, room):
@@ -100,10 +107,26 @@ def fitted(
                 if isinstance(bound, int) and bound < limits.member:
                     tried.n_left //= LESS_TRIED  # it would be good, and need not be
                 held, best[number] = _searched(tried, best[number])
+                if not held.excess:
+                    held, best[number] = _in_cache(tried, held, best[number])
                 found.append((held.peak, _marked(tried.told(best[number]), held, limits)))
                 if not held.excess:
                     return found[-1][1]
     return min(found, key=itemgetter(0))[1]
+
+
+def _in_cache(trials: _Trials, held: _Held, plan: Plan) -> tuple[_Held, Plan]:
+    """Return a plan with streams that fits, and what it holds; or one like it that fits in more waves: what elementwise
+    operations hand on from one to the next stays in a cache where a wave of it does.
+    """
+    while plan is not trials.plan:
+        streams = _streams(plan, trials, CACHED)
+        head = streams.handed_on()
+        finer = None if head is None else streams.streamed(head, 2)
+        if finer is None or trials.n_left < held.cost or (less := trials.held(finer)).excess:
+            break
+        held, plan = less, finer
+    return held, plan
 
 
 def _levels(tries: Sequence[int], limit: int, room: Room | None) -> list[list[int | Room]]:
@@ -291,6 +314,12 @@ def _n_parts(lowered: Lowered) -> int:
     return sum([len(want.fragments) for draft in lowered.drafts for tile in draft.tiles for want in tile.wants])
 
 
+def _streams(plan: Plan, trials: _Trials, large: int) -> Streams:
+    from distarray.planner.streams import Streams  # not loaded by those whose arrays are small
+
+    return Streams(plan, trials.planning(plan), large)
+
+
 def _streamed(plan: Plan, held: _Held, trials: _Trials, seen: set[tuple[Stage, ...]]) -> Iterator[tuple[_Held, Plan]]:
     """Yield plans with one stream more, and what they hold: for each loop in as many waves as gain; first those that
     only have another order.
@@ -302,9 +331,7 @@ def _streamed(plan: Plan, held: _Held, trials: _Trials, seen: set[tuple[Stage, .
     seen
         Stages of plans that were tried: a stream may be found from several heads.
     """
-    from distarray.planner.streams import Streams  # not loaded by those whose arrays are small
-
-    streams = Streams(plan, trials.planning(plan), trials.limits.member // STREAMED)
+    streams = _streams(plan, trials, trials.limits.member // STREAMED)
     for other in islice(streams.reordered(), MAX_ORDERS):
         if other.stages not in seen and trials.n_left >= held.cost:
             seen.add(other.stages)

@@ -79,6 +79,26 @@ def test_what_is_larger_than_the_limit_streams(name: str, team: dx.Team | None) 
             np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-10, atol=1e-12)
 
 
+def test_waves_are_as_small_as_a_cache_where_elementwise_operations_follow_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program, shapes = CASES["attention"]
+    operands = [rng.normal(size=s) for s in shapes]
+    with dx.config.set(block_bytes=0, memory_limit=1 << 20):
+        lying = [(dx.asarray(a, team=TEAM) + 0).persist() for a in operands]
+        n_tasks = []
+        for nbytes in (1 << 30, 1 << 17):
+            monkeypatch.setattr(fit, "CACHED", nbytes)
+            dx.plan_cache_clear()
+            result = program(dx, *lying)
+            plan = explained(result)
+            assert plan.peak_bytes <= 1 << 20
+            n_tasks.append(plan.tasks)
+            np.testing.assert_allclose(np.asarray(result), program(np, *operands), rtol=1e-10, atol=1e-12)
+    # Scores of 8 x 300 x 300 in double precision: 45 tiles are 128 KiB each.
+    assert n_tasks[0] < 45 <= n_tasks[1] <= 8 * 45
+
+
 def test_what_fits_does_not_stream() -> None:
     program, shapes = CASES["attention"]
     with dx.config.set(block_bytes=0):
