@@ -47,8 +47,6 @@ SECONDS_PER_TASK = 4e-4
 PARTS_PER_TASK = 16
 #: Trying may take this part of the time that a plan takes, by prediction; where the limit was set, as long as it needs.
 SEARCH_SHARE = 0.1
-#: What processes have beside blocks varies from run to run, so plans aim at this part of the room there is.
-AIMED = 0.95
 #: Bytes of a wave that are at home in the last cache of a processor.
 CACHED = 16 << 20
 #: A limit below the one that is to hold may take one in so many of these tasks.
@@ -79,8 +77,9 @@ def fitted(
 
     Returns
     -------
-    Of the plans that were tried the first that fits: into the limit, into more than that where the limit is a guess, or
-    with blocks on disk. Else the one that holds least. It says so if it is above the limit (`above`).
+    Of the plans that were tried the first that fits: into the limit, or into more than that where the limit is a guess.
+    Else of those that run with blocks on disk, or of all, the one that holds least. It says so if it is above the limit
+    (`above`).
     """
     tries = limits_to_try(limits.member, env, is_worker=env.is_cluster)
     if sum(node.nbytes for node in graph.nodes) <= tries[0]:  # even all of it at one member
@@ -91,11 +90,11 @@ def fitted(
         return _marked(plan, trials.held(plan), limits)
     room = None if is_limit_set(env) else room_of(env)
     if room is not None:
-        tries = tuple(sorted({min(n, int(room.held * AIMED)) for n in tries}))
+        tries = tuple(sorted({min(n, room.held) for n in tries}))
     if len(tries) > 1:
         floor = trials.floor()
         tries = tuple([n for n in tries if n >= floor]) or tries[-1:]
-    found: list[tuple[int, Plan]] = []
+    found: list[tuple[bool, int, Plan]] = []
     known, best = [trials], [plan]
     for bounds in _levels(tries, limits.member, room):
         for number in range(1 if plain is None else 2):
@@ -109,10 +108,10 @@ def fitted(
                 held, best[number] = _searched(tried, best[number])
                 if not held.excess:
                     held, best[number] = _in_cache(tried, held, best[number])
-                found.append((held.peak, _marked(tried.told(best[number]), held, limits)))
-                if not held.excess:
-                    return found[-1][1]
-    return min(found, key=itemgetter(0))[1]
+                found.append((held.excess > 0, held.peak, _marked(tried.told(best[number]), held, limits)))
+                if not held.excess and bound is not room:
+                    return found[-1][-1]
+    return min(found, key=itemgetter(0, 1))[-1]
 
 
 def _in_cache(trials: _Trials, held: _Held, plan: Plan) -> tuple[_Held, Plan]:

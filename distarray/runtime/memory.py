@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-import time
 import weakref
 from functools import lru_cache
 from pathlib import Path
@@ -35,9 +33,6 @@ PAUSES = 0.8
 #: Part at which its nanny ends it, and the part that may be on its way to it at a time.
 TERMINATES = 0.95
 TRANSFERS = 0.1
-#: Seconds for which it is taken to have what it had, and for which it may think about that.
-ASKED_SECONDS = 1.0
-PATIENCE = 0.25
 #: What a process has before any block comes, and the part that blocks may have of the rest: some are under way.
 PROCESS_NBYTES = 96 << 20
 UNDER_WAY = 0.9
@@ -47,8 +42,6 @@ COMPILER_NBYTES = 1 << 30
 _UNKNOWN = 4 << 30
 #: By team: what is known of its workers.
 _facts: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
-#: By team: when its workers were last asked what their processes have beside blocks, and the most that one said.
-_processes: weakref.WeakKeyDictionary[Any, tuple[float, int]] = weakref.WeakKeyDictionary()
 
 
 @lru_cache(maxsize=1)
@@ -108,10 +101,13 @@ class _Workers(NamedTuple):
         The smallest memory limit; None if none has one.
     n_threads
         The most threads.
+    process
+        The most bytes that a process has beside blocks.
     """
 
     limit: int | None
     n_threads: int
+    process: int
 
 
 class Room(NamedTuple):
@@ -134,27 +130,9 @@ class Room(NamedTuple):
         return max(0, made - self.made) + max(0, used - self.held)
 
 
-def process_nbytes(dask_worker: Any) -> int | None:
-    """Return the bytes that the process of a worker has in memory beside blocks and idle buffers; None while it is at
-    work, for then part of it belongs to tasks.
-    """
-    state = dask_worker.state
-    if state.executing or state.long_running:
-        return None
-    in_memory = getattr(getattr(dask_worker.data, "fast", None), "total_weight", state.nbytes)  # others are on disk
-    return max(0, resident_nbytes() - POOL.idle_nbytes - int(in_memory))
-
-
-def _process_of(team: Any) -> int:
-    """Return the most bytes that a process of a team's workers has beside blocks, asked for now and then: it loads
-    libraries, of the user's too.
-    """
-    asked, known = _processes.get(team, (-math.inf, PROCESS_NBYTES))
-    if time.monotonic() - asked > ASKED_SECONDS:
-        found = placement_of(team.client).ask(process_nbytes, seconds=PATIENCE).values()
-        known = max([PROCESS_NBYTES, *[nbytes for nbytes in found if nbytes is not None]])
-        _processes[team] = time.monotonic(), known
-    return known
+def process_nbytes(dask_worker: Any) -> int:
+    """Return the bytes that the process of a worker has in memory beside blocks and idle buffers."""
+    return max(0, resident_nbytes() - POOL.idle_nbytes - int(dask_worker.state.nbytes))
 
 
 def room_of(env: Environment) -> Room | None:
@@ -164,7 +142,7 @@ def room_of(env: Environment) -> Room | None:
     workers = _worker_facts(env)
     if workers.limit is None:
         return None
-    held = int(workers.limit * PAUSES) - _process_of(env.team)
+    held = int(workers.limit * PAUSES) - workers.process
     return Room(max(0, held), int(workers.limit * (TERMINATES - SPILLS - TRANSFERS)))
 
 
@@ -175,10 +153,12 @@ def _worker_facts(env: Environment) -> _Workers:
     known = _facts.get(team)
     if known is None:
         if not is_open(team.client):
-            return _Workers(None, 1)  # nothing will run there
+            return _Workers(None, 1, PROCESS_NBYTES)  # nothing will run there
         workers = team.client.scheduler_info(n_workers=-1)["workers"].values()
         limit = min((w["memory_limit"] for w in workers if w["memory_limit"]), default=None)
-        known = _Workers(limit, max((w["nthreads"] for w in workers), default=1))
+        in_use = {} if limit is None else placement_of(team.client).ask(process_nbytes)
+        n_threads = max((w["nthreads"] for w in workers), default=1)
+        known = _Workers(limit, n_threads, max([*in_use.values(), PROCESS_NBYTES]))
         if workers:  # else they are on their way
             _facts[team] = known
     return known

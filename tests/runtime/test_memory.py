@@ -1,9 +1,6 @@
 """What there is of memory, and what is refused for want of it before anything runs."""
 
-import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -68,28 +65,3 @@ def test_a_result_larger_than_this_process_is_refused_before_workers_compute_it(
         np.asarray(x)
     assert counts.tasks == 0
     assert float(x[3]) == 6
-
-
-@pytest.mark.cluster
-def test_what_the_processes_of_workers_have_beside_blocks_is_asked_again(
-    process_cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Libraries of the user, say, that are loaded after the first plan; what belongs to tasks at work is none of it."""
-    env = (dx.arange(8.0) + 0).persist().__dx_node__().env
-    first = memory.room_of(env)
-    monkeypatch.setattr(memory, "ASKED_SECONDS", 0.0)
-    n = 200 << 20
-    process_cluster.run(lambda: sys.modules.__setitem__("loaded by a user", b"x" * n))
-    try:
-        later = memory.room_of(env)
-    finally:
-        process_cluster.run(lambda: sys.modules.pop("loaded by a user"))
-    assert first is not None
-    assert later is not None
-    assert n / 2 < first.held - later.held
-    assert memory.room_of(env).held > later.held
-    busy = process_cluster.submit(lambda: time.sleep(1) or b"x" * 8, pure=False, workers=env.team.members[0])
-    time.sleep(0.3)
-    found = process_cluster.run(memory.process_nbytes)
-    assert sorted(map(bool, found.values())) == [False, True, True]
-    assert busy.result()
