@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from distarray.kernels.monoids import MONOIDS, Monoid, Partial, Within
+from distarray.kernels.monoids import MONOIDS, Monoid, Pairs, Partial, Within
 from distarray.kernels.outcomes import Reduction
 from distarray.types import HostArray
 
@@ -47,11 +47,7 @@ class TotalAccumulator:
 
 
 class Accumulator:
-    """An Accumulator is the partials of the slices of one reduction, merged in pairs of equal weight.
-
-    Like carries of a binary counter: at most ``log2`` of the number of slices wait at a time, and rounding errors grow
-    with that logarithm.
-    """
+    """An Accumulator is the partials of the slices of one reduction, merged in pairs of equal weight (`Pairs`)."""
 
     def __init__(self, reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...]) -> None:
         self.reduction = reduction
@@ -60,7 +56,7 @@ class Accumulator:
         self.shape = tuple(1 if axis in reduction.axes else n for axis, n in enumerate(shape))
         self.per_region = math.prod(-(-shape[axis] // extents[axis]) for axis in reduction.axes)
         self.is_single = all(shape[axis] == extents[axis] for axis in self.kept)
-        self.waiting: dict[tuple[int, ...], tuple[list[tuple[int, Partial]], int]] = {}
+        self.waiting: dict[tuple[int, ...], Pairs] = {}
         self.done: Partial | None = None
 
     def partial(self, block: HostArray, where: _Where, within: Within) -> Partial:
@@ -73,22 +69,15 @@ class Accumulator:
 
     def add(self, partial: Partial, where: _Where) -> None:
         """Add what the next slice came to."""
-        monoid, box = self.monoid, _box(where)
+        box = _box(where)
         region = tuple([box[axis].start for axis in self.kept])
-        stack, count = self.waiting.get(region) or ([], 0)
-        level = 0
-        while stack and stack[-1][0] == level:
-            partial = monoid.merge(stack.pop()[1], partial)
-            level += 1
-        stack.append((level, partial))
-        if count + 1 < self.per_region:
-            self.waiting[region] = stack, count + 1
-            return
-        self.waiting.pop(region, None)
-        partial = stack.pop()[1]
-        while stack:
-            partial = monoid.merge(stack.pop()[1], partial)
-        self._put(partial, box)
+        pairs = self.waiting.get(region)
+        if pairs is None:
+            pairs = self.waiting[region] = Pairs(self.monoid, is_own=True)
+        pairs.add(partial)
+        if pairs.n == self.per_region:
+            del self.waiting[region]
+            self._put(pairs.result(), box)
 
     def _put(self, partial: Partial, box: tuple[slice, ...]) -> None:
         if self.is_single:

@@ -118,15 +118,24 @@ class Monoid:
 class Pairs:
     """Pairs combines partials of a monoid as they come, in order: neighbours are merged, then pairs of those, so that
     rounding errors, and the partials that are held at a time, grow with the logarithm of their number.
+
+    Parameters
+    ----------
+    is_own
+        Whether the partials may be overwritten; else none of them is changed.
     """
 
-    def __init__(self, monoid: Monoid) -> None:
+    def __init__(self, monoid: Monoid, *, is_own: bool = False) -> None:
         self._monoid = monoid
+        self._is_own = is_own
+        #: How many were taken.
+        self.n = 0
         #: Of how many times two partials each was merged, and it: fewer from one to the next.
         self._held: list[tuple[int, Partial]] = []
 
     def add(self, partial: Partial | None) -> None:
-        """Take the next partial, which is not changed; None stands for no value."""
+        """Take the next partial; None stands for no value."""
+        self.n += 1
         if partial is None:
             return
         self._held.append((0, partial))
@@ -142,7 +151,7 @@ class Pairs:
     def _merge(self) -> None:
         _, right = self._held.pop()
         level, left = self._held.pop()
-        merge = self._monoid.merge if level else self._monoid.merged
+        merge = self._monoid.merge if level or self._is_own else self._monoid.merged
         self._held.append((level + 1, merge(left, right)))
 
 

@@ -219,10 +219,10 @@ class _Simulation:
     def run(self) -> Liveness:
         n_tasks = Counter(self._members.values())
         if self._is_cluster:
-            clocks = Precedence(self._lowered, self._members)
+            precedence = Precedence(self._lowered, self._members)
             for member in n_tasks:
-                for order in clocks.orders(member):
-                    self._at_worker(member, order, clocks)
+                for order in precedence.orders(member):
+                    self._at_worker(member, order, precedence)
         else:
             self._in_process()
         made_at: dict[int, list[int]] = {m: [] for m in n_tasks}
@@ -258,11 +258,11 @@ class _Simulation:
                 if d not in self._kept and d in self._members:
                     live[self._members[d]] -= self._drop(d)
 
-    def _at_worker(self, member: int, order: Sequence[Key], clocks: Precedence) -> None:
+    def _at_worker(self, member: int, order: Sequence[Key], precedence: Precedence) -> None:
         """Return the tasks of a worker, in an order, while others do as little or as much as they can."""
         references = list(self._references)
         position = {key: n for n, key in enumerate(order)}
-        times = clocks.times(member, position)
+        times = precedence.times(member, position)
         changes: Counter[int] = Counter()
         ends: defaultdict[int, list[Key]] = defaultdict(list)
         arrivals: dict[Any, tuple[int, int]] = {}

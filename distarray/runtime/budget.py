@@ -84,7 +84,7 @@ def excess_of(found: Liveness, env: Environment) -> str | None:
     used = max([used for _, used in found.largest.values()], default=0)
     # Host data come before any task runs.
     sent = max([n for came in found.sent.values() for after, n in came if after > room.held], default=0)
-    if max(made, sent) <= room.made and used <= room.held:
+    if not room.excess(max(made, sent), used):
         return None
     if sent > max(made, room.made):
         return (

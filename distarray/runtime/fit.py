@@ -22,7 +22,7 @@ from distarray.planner.plan import Limits, Plan, Stage
 from distarray.planner.rates import current_rates
 from distarray.runtime.held import peaks_of
 from distarray.runtime.instantiate import Instance, instance_once
-from distarray.runtime.member_runs import ProgramPeaks, peaks_as_programs
+from distarray.runtime.member_runs import held_as_programs
 from distarray.runtime.memory import STREAMED, Room, is_limit_set, limits_to_try, room_of
 
 if TYPE_CHECKING:
@@ -195,14 +195,13 @@ class _Counted(NamedTuple):
     """
 
     as_tasks: Liveness
-    as_programs: ProgramPeaks | None
+    as_programs: Liveness | None
     cost: int
 
     @property
-    def peak(self) -> int:
-        """Return the most bytes that a member would hold, in the form in which that is less."""
-        as_tasks = self.as_tasks.worst[0]
-        return as_tasks if self.as_programs is None else min(as_tasks, self.as_programs.peak)
+    def forms(self) -> list[Liveness]:
+        """Return what members would hold in each of the forms."""
+        return [self.as_tasks] if self.as_programs is None else [self.as_tasks, self.as_programs]
 
 
 class _Trials:
@@ -254,7 +253,8 @@ class _Trials:
         """Return a plan that was tried, which says what the first one holds."""
         if found is self.plan:
             return found
-        text = f"no streams: {self._known[self.plan.stages].peak / 1e6:.3g} MB held by a member"
+        held = min([form.worst[0] for form in self._known[self.plan.stages].forms])
+        text = f"no streams: {held / 1e6:.3g} MB held by a member"
         return replace(found, alternatives=(*found.alternatives, text))
 
     def floor(self) -> int:
@@ -279,22 +279,17 @@ class _Trials:
             self._known[plan.stages] = self._counted(plan)
             self.n_left -= self._known[plan.stages].cost
         found = self._known[plan.stages]
-        forms = [(*found.as_tasks.worst, found.as_tasks.stage_peak)]
-        if (programs := found.as_programs) is not None:
-            stage = max(programs.stage_peak, key=programs.stage_peak.__getitem__, default=0)
-            forms.append((programs.peak, stage, programs.stage_peak))
-        limit = self.limits.member
-        held = min(
-            [
-                _Held(sum([max(0, n - limit) for n in (peak, *by_stage.values())]), peak, stage, found.cost)
-                for peak, stage, by_stage in forms
-            ]
-        )
+        held = min([self._above(form, found.cost) for form in found.forms])
         if self.room is None:
             return held
         tasks = found.as_tasks
         made_and_used = [*tasks.largest.values(), *tasks.stage_largest.values()]
         return held._replace(excess=sum([self.room.excess(made, used) for made, used in made_and_used]))
+
+    def _above(self, form: Liveness, cost: int) -> _Held:
+        peak, stage = form.worst
+        excess = sum([max(0, n - self.limits.member) for n in (peak, *form.stage_peak.values())])
+        return _Held(excess, peak, stage, cost)
 
     def _counted(self, plan: Plan) -> _Counted:
         instance = instance_once(plan, self.graph, self.env)
@@ -304,7 +299,7 @@ class _Trials:
             instance = Instance(template, self.graph, self.env, instance.run)
         lowered = instance.lowered
         cost = sum(lowered.counts.values()) + _n_parts(lowered) // PARTS_PER_TASK
-        as_programs = peaks_as_programs(instance) if self.env.is_cluster else None
+        as_programs = held_as_programs(instance) if self.env.is_cluster else None
         return _Counted(peaks_of(lowered, self.graph, self.env), as_programs, cost)
 
 

@@ -78,21 +78,6 @@ class _Paced(NamedTuple):
     tried: dict[tuple[int, frozenset[Leaf], int], _Tried]
 
 
-class ProgramPeaks(NamedTuple):
-    """A ProgramPeaks says what members would hold if a plan ran as programs with credits, what lies there included.
-
-    Parameters
-    ----------
-    peak
-        The most that a member would hold at any time.
-    stage_peak
-        By number of the stage: the most on any member while a task of it runs.
-    """
-
-    peak: int
-    stage_peak: Mapping[int, int]
-
-
 class _Bounded(NamedTuple):
     """A _Bounded is a redistribution for which the user says how many bytes a member may hold.
 
@@ -154,23 +139,21 @@ def _gains(instance: Instance) -> bool:
     return template.lowered.has_messages or is_renewed or template.n_saved_by_programs + instance.n_taken > 0
 
 
-def peaks_as_programs(instance: Instance) -> ProgramPeaks | None:
-    """Return what members of a cluster would hold if a run were programs that let messages come as late as they can;
-    None if it is to be none.
+def held_as_programs(instance: Instance) -> Liveness | None:
+    """Return what workers would hold if a run were programs that let messages come as late as they can, no more than
+    that; None if it is to be none.
     """
     if not _gains(instance):
         return None
     tried = [frozenset[Leaf](), _made_alone(instance, tuple)]
-    return min([_peaks(instance, made) for made in dict.fromkeys(tried)], key=lambda found: found.peak)
+    return min([_held(instance, made) for made in dict.fromkeys(tried)], key=lambda found: found.worst[0])
 
 
-def _peaks(instance: Instance, made: frozenset[Leaf]) -> ProgramPeaks:
-    env, recipes = instance.env, instance.template.recipes
-    found = _tried(instance, _sizes(instance), min(AHEAD), made, n_tasks_at_once(env))
-    at = executor_for(env).serving()
-    total = _coming(instance, made) + _copies(instance) + Counter(standing_of(env).held)
-    for member, nbytes in found.peak.items():
-        total[at.get(member, member)] += nbytes
+def _held(instance: Instance, made: frozenset[Leaf]) -> Liveness:
+    recipes, at = instance.template.recipes, executor_for(instance.env).serving()
+    found = _with_credits(instance, min(AHEAD), made)
+    lying = Counter(standing_of(instance.env).held)
+    total = _coming(instance, made) + _copies(instance) + _at_workers(found.peak, at) + lying
     stage_peak: dict[int, int] = {}
     for member, program in found.programs.items():
         beside = total[at.get(member, member)] - found.peak[member]
@@ -178,7 +161,7 @@ def _peaks(instance: Instance, made: frozenset[Leaf]) -> ProgramPeaks:
             if step.key in recipes:  # else it makes what others promised
                 for stage in recipes[step.key].stages(step.key):
                     stage_peak[stage] = max(stage_peak.get(stage, 0), beside + nbytes)
-    return ProgramPeaks(max(total.values(), default=0), stage_peak)
+    return Liveness(lying, total, stage_peak, {}, {})
 
 
 def _bounded(instance: Instance) -> list[_Bounded]:
@@ -221,26 +204,37 @@ def _fitting(instance: Instance, made: frozenset[Leaf]) -> Programs | None:
 
     They fit in memory beside all that members hold; or, if that may lie on disk, they and what they read are little.
     """
-    env, template = instance.env, instance.template
-    known = _PACED.get(template)
-    if known is None:
-        known = _PACED[template] = _Paced(_sizes(instance), {})
+    env = instance.env
     limit, little, serving = most_in_memory(env), most_beside_disk(env), executor_for(env).serving()
     held, read = standing_of(env).held, _read(instance, made)
     coming = _coming(instance, made) + _copies(instance)
     for ahead in AHEAD:
-        at = ahead, made, n_tasks_at_once(env)
-        if at not in known.tried:
-            known.tried[at] = _tried(instance, known.sizes, *at)
-        tried = known.tried[at]
-        own = Counter(coming)
-        for member, nbytes in tried.peak.items():
-            own[serving.get(member, member)] += nbytes
+        tried = _with_credits(instance, ahead, made)
+        own = coming + _at_workers(tried.peak, serving)
         peak, used = own + Counter(held), own + read
         fits = limit is None or max(peak.values(), default=0) <= limit or max(used.values(), default=0) <= little
         if tried.is_bounded and fits:
             return Programs(tried.programs, ahead, peak, made)
     return None
+
+
+def _at_workers(by_member: Mapping[int, int], serving: Mapping[int, int]) -> Counter[int]:
+    """Return bytes of members by those that stand for their workers."""
+    found: Counter[int] = Counter()
+    for member, nbytes in by_member.items():
+        found[serving.get(member, member)] += nbytes
+    return found
+
+
+def _with_credits(instance: Instance, ahead: int, made: frozenset[Leaf]) -> _Tried:
+    """Return the programs of a run with credits, tried once for its template."""
+    known = _PACED.get(instance.template)
+    if known is None:
+        known = _PACED[instance.template] = _Paced(_sizes(instance), {})
+    at = ahead, made, n_tasks_at_once(instance.env)
+    if at not in known.tried:
+        known.tried[at] = _tried(instance, known.sizes, *at)
+    return known.tried[at]
 
 
 def _read(instance: Instance, made: frozenset[Leaf]) -> Counter[int]:

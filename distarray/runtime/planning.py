@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -85,12 +84,8 @@ def fit_to_memory(plan: Plan, graph: Graph, env: Environment, *, is_kept: bool =
         plan = _chained(plan, graph, env, limits)
         # A plan that moves least may hold more than the one that follows the cuts that there are.
         has_other = env.is_cluster and plan.planner != "propagation"
-        plain = partial(_followed, graph, env, limits, beside) if has_other else None
+        plain = (lambda: replace(propagate(graph, env, limits), beside=beside)) if has_other else None
         return fitted(plan, graph, env, limits, plain, is_kept=is_kept)
-
-
-def _followed(graph: Graph, env: Environment, limits: Limits, beside: int) -> Plan:
-    return replace(propagate(graph, env, limits), beside=beside)
 
 
 def _beside(graph: Graph, env: Environment) -> int:

@@ -520,16 +520,16 @@ def test_what_is_written_block_by_block_is_held_to_the_limit(tmp_path: Any) -> N
     np.testing.assert_allclose(whole, a.T @ a)
 
 
+def matrices_in_rows(k: int) -> list[Any]:
+    x = dx.arange(360_000.0).reshape(600, 600)
+    return [(x * (1e-6 + i * 1e-7)).reshard((dx.current_team().mesh.names, None)).persist() for i in range(k)]
+
+
 @pytest.mark.cluster
-def test_a_chain_of_products_is_in_no_more_waves_than_programs_need(
-    cluster4: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chain_of_products_is_in_no_more_waves_than_programs_need(cluster4: Any) -> None:
     """Tasks of Dask might come in any order that they can run in; programs hold what their own order says."""
-    n = 600
-    names = dx.current_team().mesh.names
     with dx.config.set(block_bytes=0):
-        x = dx.arange(float(n * n)).reshape(n, n)
-        a, b, c, d, e = [(x * (1e-6 + i * 1e-7)).reshard((names, None)).persist() for i in range(5)]
+        a, b, c, d, e = matrices_in_rows(5)
         each = a.nbytes // 4
         expected = np.asarray(a) @ np.asarray(b) + np.asarray(c) @ (np.asarray(d) @ np.asarray(e))
         n_tasks = []
@@ -544,7 +544,6 @@ def test_a_chain_of_products_is_in_no_more_waves_than_programs_need(
             np.testing.assert_allclose(np.asarray(y), expected, rtol=1e-12)
         assert n_tasks == sorted(n_tasks)
         assert n_tasks[0] == 16
-        del y
 
 
 @pytest.mark.cluster
@@ -552,11 +551,8 @@ def test_what_cannot_be_in_memory_runs_in_small_tasks_with_blocks_on_disk(
     cluster4: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cuts that hold least are looked for first; of these, those whose tasks read and make little at a time."""
-    n = 600
-    names = dx.current_team().mesh.names
     with dx.config.set(block_bytes=0):
-        x = dx.arange(float(n * n)).reshape(n, n)
-        a, b, c = [(x * (1e-6 + i * 1e-7)).reshard((names, None)).persist() for i in range(3)]
+        a, b, c = matrices_in_rows(3)
         each = a.nbytes // 4
         limit, room = 4 * each, Room(11 * each // 2, each // 2)
         count_all(monkeypatch)
