@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from distarray.lower.bundling import Output
 from distarray.lower.messages import Key
 from distarray.lower.recipes import Leaf, Recipe
 from distarray.lower.template import Lowered, Template
@@ -21,7 +22,8 @@ def of_blocks(sharding: Sharding) -> Template:
     """Return a template that makes nothing: its result is the first node, which is there before and lies so."""
     members = tuple([member for member, _ in dealt(sharding).places])
     template = Template(holders={0: members})
-    template.lowered = Lowered(outputs={0: (sharding, [Leaf(0, number) for number in range(len(members))])})
+    refs = [Leaf(0, number) for number in range(len(members))]
+    template.lowered = Lowered(outputs={0: Output(sharding, refs, [0] * len(refs))})
     return template
 
 
@@ -38,7 +40,7 @@ def calling(
         Called as ``function(block, *arguments[number], device, member)``.
     """
     fixed = template.lowered
-    ((i, (sharding, refs)),) = fixed.outputs.items()
+    ((i, (sharding, refs, _)),) = fixed.outputs.items()
     members = dict(fixed.members)
     calls: dict[Key, Recipe] = {}
     # A call comes right after the task that makes its block, so that this is gone before the next one is made.
@@ -54,8 +56,7 @@ def calling(
         recipes[made] = recipe
         recipes |= {key: calls[key] for key in after.pop(made, ())}
     recipes |= {key: calls[key] for key in after[None]}
-    outputs = {i: (sharding.with_copies(False), list(calls))}
+    # What functions return is no block.
+    outputs = {i: Output(sharding.with_copies(False), list(calls), [0] * len(calls))}
     called = replace(fixed, members=members, outputs=outputs, depth=fixed.depth + 1)
-    found = Template(recipes, template.specs, template.chains, template.holders, called)
-    found.kept.nbytes.update(dict.fromkeys(found.kept.all_keys, 0))
-    return found
+    return Template(recipes, template.specs, template.chains, template.holders, called)

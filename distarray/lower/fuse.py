@@ -192,7 +192,7 @@ def _sinks(reads: Mapping[Key, Sequence[Key]], template: Template, of: Mapping[K
     kept.
     """
     out = template.lowered
-    kept = {ref for _, refs in out.outputs.values() for ref in refs if type(ref) is tuple}
+    kept = {ref for output in out.outputs.values() for ref in output.refs if type(ref) is tuple}
     # Who writes in place waits for readers of the old block as if it read what they make.
     users: defaultdict[Key, set[Key]] = defaultdict(set)
     is_read: set[Key] = set()

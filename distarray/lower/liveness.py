@@ -208,7 +208,7 @@ class _Simulation:
             for m, nbytes in coming.items():
                 self._resident[m] += nbytes
                 self._sent[m].append((self._resident[m], nbytes))
-        self._kept = {ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)}
+        self._kept = {ref for output in lowered.outputs.values() for ref in output.refs if isinstance(ref, tuple)}
         self._made = {key: self._task(key) for key in lowered.tasks}
 
     def sizes(self) -> Sizes:

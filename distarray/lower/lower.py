@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from distarray.expr.expr import Environment
 from distarray.kernels import tasks
 from distarray.lower import block_kernels, collectives, copies, gather, halo_tasks, programs, reshapes
+from distarray.lower.bundling import Output
 from distarray.lower.fuse import fuse
 from distarray.lower.loop_tiles import loop_tiles
 from distarray.lower.messages import Key
@@ -30,7 +31,7 @@ from distarray.planner.graph import Graph
 from distarray.planner.loops import Loops, base_reading, reading, stage_loops
 from distarray.planner.plan import Plan, Stage, StageKind
 from distarray.planner.shardings import resolve_cut, result_shardings
-from distarray.sharding.dealing import dealt
+from distarray.sharding.dealing import dealt, n_elements
 from distarray.sharding.sharding import Sharding
 
 
@@ -131,7 +132,7 @@ def _tried_as(plan: Plan, geometry: Any) -> Any:
 
 def _geometry(graph: Graph, site: Site, inplace: Mapping[int, int], held: Mapping[int, frozenset[int]]) -> Any:
     """Return what decides the tasks of a plan beside the plan: extents, boundaries and lenses."""
-    facts: list[Any] = [graph.key, site.overlap, site.rates, site.n_threads]
+    facts: list[Any] = [graph.key, site.overlap, site.rates, site.n_threads, site.bundle]
     facts += [tuple(inplace.items()), tuple(held.items())]
     for node in graph.nodes:
         memo = node.memo
@@ -199,7 +200,10 @@ def _finish(low: Lowering) -> None:
     """Note what the tasks make, and what they cost."""
     for i in low.plan.outputs:
         at = low.located[i]
-        low.out.outputs[i] = at.sharding, at.refs[: len(dealt(at.sharding).places)]
+        node = low.graph.nodes[i]
+        sizes = [n * node.dtype.itemsize for n in n_elements(at.sharding, node.shape)]
+        low.out.outputs[i] = Output(at.sharding, at.refs[: len(sizes)], sizes)
+    low.out.bundle_nbytes = low.site.bundle
     low.out.transfers = low.messages.transfers
     low.out.packed_bytes = low.messages.packed_bytes
     for draft in low.out.drafts:

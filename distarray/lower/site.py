@@ -29,6 +29,8 @@ class Site:
         predict a gain, never, or always.
     n_templates
         How many templates are remembered.
+    bundle
+        Bytes of blocks that are kept under one key at most: they go to disk together, and come back together.
     """
 
     is_cluster: bool
@@ -38,3 +40,4 @@ class Site:
     n_threads: int = 1
     overlap: bool | Literal["always"] = True
     n_templates: int = 512
+    bundle: int = 1 << 62

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distarray.kernels.specs import StageSpec
-from distarray.lower.bundling import Bundled, Given, Kept, kept_of
+from distarray.lower.bundling import Bundled, Given, Kept, Output, kept_of
 from distarray.lower.credits import with_credits
 from distarray.lower.making import with_making
 from distarray.lower.member_programs import MemberProgram, member_programs
@@ -22,7 +22,6 @@ from distarray.lower.process_program import ProcessProgram, process_program
 from distarray.lower.recipes import Leaf, Recipe, is_key
 from distarray.planner.cache import collected_later
 from distarray.planner.plan import Stage
-from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
     from distarray.lower.records import Draft
@@ -41,7 +40,9 @@ class Lowered:
     after
         Tasks that must wait for others although they read nothing of them: writes in place wait for all readers.
     outputs
-        By number of the node: its sharding and, per tile, a key or an array.
+        By number of the node.
+    bundle_nbytes
+        See `Site.bundle`.
     transfers
         Messages between members.
     counts
@@ -61,7 +62,8 @@ class Lowered:
     tasks: dict[Key, Any] = field(default_factory=dict)
     members: dict[Key, int] = field(default_factory=dict)
     after: dict[Key, set[Key]] = field(default_factory=dict)
-    outputs: dict[int, tuple[Sharding, list[Any]]] = field(default_factory=dict)
+    outputs: dict[int, Output] = field(default_factory=dict)
+    bundle_nbytes: int = 1 << 62
     transfers: list[Transfer] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     kernels: Counter[tuple[str, Any]] = field(default_factory=Counter)
@@ -103,7 +105,7 @@ class Template:
     def kept(self) -> Kept:
         """Return what stays of a run as member programs, and under which keys."""
         with collected_later():
-            return kept_of(self.lowered.outputs, self.lowered.members, self.holders)
+            return kept_of(self.lowered, self.holders)
 
     @cached_property
     def programs(self) -> dict[int, MemberProgram]:
@@ -145,4 +147,5 @@ class Template:
         return with_making(self.recipes, self.lowered.members, self.holders, made)
 
     def _keep(self) -> list[Key]:
-        return [ref for _, refs in self.lowered.outputs.values() for ref in refs if type(ref) is tuple and is_key(ref)]
+        outputs = self.lowered.outputs.values()
+        return [ref for output in outputs for ref in output.refs if type(ref) is tuple and is_key(ref)]

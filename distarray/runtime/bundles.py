@@ -2,19 +2,22 @@
 
 Who reads an array sees a block per tile, each with a key (`BundledBlocks`, `BundledTile`). Programs of members are
 given bundles, and find the blocks in them. A task of Dask that reads one tile refers to the tile's key: where tasks are
-sent, one is added at the member that has the bundle, which takes the tile out of it (`task_graph.taken_out`). So no
+sent, one is added at the member that has the bundle, which takes the tile out of it (`taken_out`). So no
 bundle travels for the sake of a tile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
+import numpy as np
 from dask.sizeof import sizeof
 
 from distarray.expr.expr import Expr, named
-from distarray.lower.bundling import tile_key
+from distarray.kernels.loans import owner
+from distarray.lower.bundling import part_of, tile_key
 from distarray.lower.messages import Key
 from distarray.runtime.wire import pack, unpack
 from distarray.sharding.dealing import Dealt, dealt, n_elements
@@ -57,6 +60,14 @@ def _unpacked(packed: Sequence[Any]) -> Bundle:
     return Bundle(map(unpack, packed))
 
 
+def taken_out(number: int, bundle: Bundle) -> Any:
+    """Return a block of a bundle; a copy where its memory is that of a whole bundle which came from disk."""
+    block = bundle[number]
+    base: Any = owner(block).base if isinstance(block, np.ndarray) else None
+    is_part = isinstance(base, memoryview) and memoryview(base.obj).nbytes > block.nbytes
+    return block.copy(order="K") if is_part else block
+
+
 class BundledTile:
     """A BundledTile stands for a block that is in a bundle, as a Future stands for one that has a key by itself.
 
@@ -92,6 +103,21 @@ class BundledTile:
         return f"<BundledTile: {self.status}, key: {self.key}>"
 
 
+class Held(NamedTuple):
+    """A Held is what a member has of an array: bundles of its tiles, and tiles by themselves.
+
+    Parameters
+    ----------
+    bounds
+        Where each of these begins among the tiles of the member, and the number of these.
+    refs
+        Of each the Future of the bundle, or what stands for the block.
+    """
+
+    bounds: tuple[int, ...]
+    refs: tuple[Any, ...]
+
+
 class BundledBlocks(Sequence[Any]):
     """BundledBlocks are the blocks of an array of which members have several tiles each: what stands for a block is
     made when it is asked for.
@@ -101,18 +127,33 @@ class BundledBlocks(Sequence[Any]):
     dealt
         Which tiles each member has.
     at
-        By member the Future of the bundle of its tiles, or a tuple of what stands for each.
+        By member what it has.
     """
 
-    def __init__(self, dealt: Dealt, at: Mapping[int, Any]) -> None:
+    def __init__(self, dealt: Dealt, at: Mapping[int, Held]) -> None:
         self._dealt = dealt
         self._at = at
-        #: Members whose tiles are in a bundle.
-        self.bundled = frozenset([member for member, held in at.items() if type(held) is not tuple])
+        #: Members that have bundles, and the bounds of these.
+        self.bundled = frozenset(
+            [(member, held.bounds) for member, held in at.items() if len(held.refs) < len(dealt.tiles[member])]
+        )
 
-    def bundle(self, member: int) -> Any:
-        """Return the Future of the bundle of a member that has one."""
-        return self._at[member]
+    def part(self, number: int) -> tuple[Any, int, int]:
+        """Return the Future of the bundle that a block is in, which of it it is, and how many there are; or of a block
+        by itself what stands for it, 0 and 1.
+        """
+        member, n = self._dealt.places[number]
+        bounds, refs = self._at[member]
+        part = part_of(bounds, n)
+        return refs[part], n - bounds[part], bounds[part + 1] - bounds[part]
+
+    def parts(self, member: int) -> Iterator[tuple[tuple[int, ...], Any]]:
+        """Yield the numbers of the blocks of each bundle of a member and its Future, or of a block and what stands for
+        it.
+        """
+        held, tiles = self._at[member], self._dealt.tiles[member]
+        for (first, end), ref in zip(pairwise(held.bounds), held.refs, strict=True):
+            yield tiles[first:end], ref
 
     def __len__(self) -> int:
         return len(self._dealt.places)
@@ -120,14 +161,13 @@ class BundledBlocks(Sequence[Any]):
     def __getitem__(self, number: Any) -> Any:  # an integer, or a slice
         if isinstance(number, slice):
             return [self[n] for n in range(len(self))[number]]
-        member, n = self._dealt.places[number]
-        held = self._at[member]
-        return held[n] if type(held) is tuple else BundledTile(held, n, len(self._dealt.tiles[member]))
+        ref, n, n_blocks = self.part(number)
+        return BundledTile(ref, n, n_blocks) if n_blocks > 1 else ref
 
     @property
     def held(self) -> list[Any]:
         """Return the Futures of bundles, and what stands for blocks that are in none."""
-        return [one for held in self._at.values() for one in (held if type(held) is tuple else (held,))]
+        return [ref for held in self._at.values() for ref in held.refs]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (named(self),)
@@ -139,10 +179,9 @@ def holdings(node: Expr) -> Iterator[tuple[int, int, Any]]:
     tiles, sizes = dealt(memo.sharding), n_elements(memo.sharding, node.shape)
     blocks = memo.handles
     for member, numbers in tiles.tiles.items():
-        if isinstance(blocks, BundledBlocks) and member in blocks.bundled:
-            yield member, sum([sizes[n] for n in numbers]) * node.dtype.itemsize, blocks.bundle(member)
-        else:
-            yield from [(member, sizes[n] * node.dtype.itemsize, blocks[n]) for n in numbers]
+        parts = blocks.parts(member) if isinstance(blocks, BundledBlocks) else [((n,), blocks[n]) for n in numbers]
+        for together, ref in parts:
+            yield member, sum([sizes[n] for n in together]) * node.dtype.itemsize, ref
 
 
 def futures_behind(blocks: Iterable[Any]) -> list[Any]:

@@ -26,6 +26,7 @@ from dask._task_spec import Task, TaskRef
 
 from distarray.expr.expr import Environment
 from distarray.kernels.devices import backend_for
+from distarray.lower.bundling import Output
 from distarray.lower.credits import Programs
 from distarray.lower.parameters import Parameters
 from distarray.lower.recipes import Recipe, named
@@ -148,7 +149,8 @@ class _Bench:
         keys = [("dx-calibrate", 0, n) for n in range(len(members))]
         recipes = {key: Recipe("call", _passed_on, (keys[n - 1],) if n else ()) for n, key in enumerate(keys)}
         at = dict(zip(keys, members, strict=True))
-        lowered = Lowered(members=at, outputs={0: (Sharding.whole(self.env.mesh, 0), keys[-1:])}, depth=len(keys))
+        output = Output(Sharding.whole(self.env.mesh, 0), keys[-1:], [0])
+        lowered = Lowered(members=at, outputs={0: output}, depth=len(keys))
         template = Template(recipes, lowered=lowered)
         programs = Programs(template.programs, None, {})
         given = dict.fromkeys(programs.by_member, ())

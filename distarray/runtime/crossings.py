@@ -146,7 +146,7 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
         if found is None:
             known.lying |= {id(n): _on_client(n, env) for n in group}
             continue
-        cuts = {id(n): found.lowered.outputs[i][0] for n, i in zip(found.kept, found.plan.outputs)}
+        cuts = {id(n): found.lowered.outputs[i].sharding for n, i in zip(found.kept, found.plan.outputs)}
         known.lying |= {id(n): _promised(n, cuts[id(n)]) for n in group}
         if env.is_cluster:
             for node in found.graph.nodes:
@@ -170,7 +170,7 @@ def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = T
 def _see_results(lowered: Lowered, graph: Graph, env: Environment, known: Foreseen) -> None:
     """Note that the results of a plan come to members."""
     assert env.team is not None
-    for key, nbytes in kept_nbytes(lowered.outputs, graph).items():
+    for key, nbytes in kept_nbytes(lowered.outputs).items():
         if key in lowered.members:  # else it is there already
             known.coming[env.team.members[lowered.members[key]]] += nbytes
 

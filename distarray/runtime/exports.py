@@ -30,7 +30,7 @@ from distarray.runtime.planning import context_of, is_ample
 from distarray.runtime.prepare import Prepared, prepare
 from distarray.runtime.promised import PromisedBlocks, make_here
 from distarray.runtime.running import count, sent
-from distarray.runtime.task_graph import taken_out
+from distarray.runtime.task_graph import taking_out
 from distarray.sharding.sharding import Sharding
 
 
@@ -77,7 +77,7 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
         for leaf in found.graph.nodes:
             if leaf.memo is not None and found.env.is_cluster and not leaf.memo.on_client:
                 graph.update(_read_by_others(leaf.memo.blocks))
-        ((sharding, refs),) = lowered.outputs.values()
+        ((sharding, refs, _),) = lowered.outputs.values()
         refs = refs[: sharding.n_tiles]
     read = {key for task in graph.values() for key in getattr(task, "dependencies", ())}
     for tile, ref in zip(sharding.tiles(), refs, strict=True):
@@ -102,7 +102,7 @@ def _read_by_others(blocks: Iterable[Any]) -> dict[Any, Any]:
     """
     here = [block for block in blocks if not isinstance(block, np.ndarray)]
     futures = {future.key: future for future in futures_behind(here)}
-    return {**futures, **taken_out([block.key for block in here])}
+    return {**futures, **taking_out([block.key for block in here])}
 
 
 def excess_of_whole(node: Expr) -> str | None:
@@ -165,7 +165,7 @@ def for_each_block(
 
     def with_calls(graph: Graph, template: Template) -> Instance:
         """Return a run that makes blocks, and calls the function with them; no block is kept."""
-        ((sharding, _),) = template.lowered.outputs.values()
+        ((sharding, *_),) = template.lowered.outputs.values()
         return Instance(calling(template, function, calls_of(sharding), env.device), graph, env, run)
 
     def called(now: Prepared) -> Instance:
@@ -182,7 +182,7 @@ def for_each_block(
             found, instance = _taken_along(found, called, is_run_here=True)
             if counters.active:
                 count(found.lowered(run))
-        ((sharding, keys),) = instance.outputs.values()
+        ((sharding, keys, _),) = instance.outputs.values()
         if is_checked_only:
             return sharding, []
         for c in counters.active:

@@ -19,7 +19,7 @@ from dask._task_spec import Task, TaskRef
 from distarray import config
 from distarray.expr.expr import Environment
 from distarray.lower import lower
-from distarray.lower.bundling import Bundled, Given, given_from
+from distarray.lower.bundling import Bundled, Given, Output, given_from
 from distarray.lower.credits import Programs
 from distarray.lower.messages import Key
 from distarray.lower.parameters import Filler, Parameters, parameters_of
@@ -29,10 +29,10 @@ from distarray.lower.template import Lowered, Template
 from distarray.planner.cache import collected_later
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
-from distarray.runtime.bundles import BundledBlocks
+from distarray.runtime.bundles import BundledBlocks, Held
 from distarray.runtime.donation import withheld
 from distarray.runtime.known_rates import rates_for
-from distarray.runtime.memory import STREAMED, memory_limit, n_threads_of
+from distarray.runtime.memory import STREAMED, bundle_nbytes, memory_limit, n_threads_of
 from distarray.runtime.promised import Promise, PromisedBlocks, promised_of
 from distarray.runtime.shipping import shipped
 from distarray.sharding.dealing import dealt
@@ -96,9 +96,9 @@ class Instance:
 
     @cached_property
     def bundled(self) -> Bundled:
-        """Return of which nodes members have bundles."""
+        """Return of which nodes members have bundles, and their bounds."""
         found = [(i, blocks) for i, blocks in enumerate(self._blocks) if isinstance(blocks, BundledBlocks)]
-        return frozenset([(i, member) for i, blocks in found for member in blocks.bundled])
+        return frozenset([(i, member, bounds) for i, blocks in found for member, bounds in blocks.bundled])
 
     def given_to(self, programs: Programs) -> Mapping[int, Given]:
         """Return by member how its program finds the blocks that it is given."""
@@ -118,15 +118,15 @@ class Instance:
         """Return by member what the task of its program gets: blocks, what stands for keys of blocks and bundles, or
         how to make a block that others promised.
         """
-        return {
-            member: tuple([self._argument(ref, member, made) for ref in found.args]) for member, found in given.items()
-        }
+        return {member: tuple([self._argument(ref, made) for ref in found.args]) for member, found in given.items()}
 
-    def _argument(self, ref: Leaf | ClientBox, member: int, made: Collection[Leaf]) -> Any:
+    def _argument(self, ref: Leaf | ClientBox, made: Collection[Leaf]) -> Any:
         if type(ref) is Leaf and ref in made:
             return self.promised[ref.node].maker(ref.number)
-        if (ref.node, member) in self.bundled:
-            return TaskRef(self._blocks[ref.node].bundle(member).key)
+        if type(ref) is Leaf and isinstance(blocks := self._blocks[ref.node], BundledBlocks):
+            bundle, _, n_blocks = blocks.part(ref.number)
+            if n_blocks > 1:
+                return TaskRef(bundle.key)
         return self.given(ref)
 
     @property
@@ -153,35 +153,38 @@ class Instance:
         found
             Futures of all keys that are kept.
         """
-        sharding, refs = self._fixed.outputs[i]
-        tiles = dealt(sharding)
-        at: dict[int, Any] = {}
-        for member, key in self.template.kept.by_member[i].items():
-            numbers = tiles.tiles[member]
-            if key is not None:
-                at[member] = found[self.named(key)]
-            elif (older := self._bundle_before(sharding, refs, member, numbers)) is not None:
-                at[member] = older
-            else:
-                results = [self._result(refs[n]) for n in numbers]
-                at[member] = tuple([found[r] if type(r) is tuple else r for r in results])
-        blocks = BundledBlocks(tiles, at)
+        sharding, refs, _ = self._fixed.outputs[i]
+        at = {}
+        for member, kept in self.template.kept.by_member[i].items():
+            bounds, held = [0], []
+            for key, numbers in kept:
+                begun = bounds[-1]
+                bundle = found[self.named(key)] if key is not None else self._bundle_before(sharding, refs, numbers)
+                if bundle is not None:
+                    held.append(bundle)
+                    bounds.append(begun + len(numbers))
+                else:
+                    results = [self._result(refs[n]) for n in numbers]
+                    held += [found[r] if type(r) is tuple else r for r in results]
+                    bounds += range(begun + 1, begun + len(numbers) + 1)
+            at[member] = Held(tuple(bounds), tuple(held))
+        blocks = BundledBlocks(dealt(sharding), at)
         return blocks if blocks.bundled else list(blocks)
 
-    def _bundle_before(self, sharding: Sharding, refs: Sequence[Any], member: int, numbers: Sequence[int]) -> Any:
-        """Return the bundle from before that is all that a member has of a result; None if there is no such one."""
+    def _bundle_before(self, sharding: Sharding, refs: Sequence[Any], numbers: Sequence[int]) -> Any:
+        """Return the bundle from before that is of these tiles of a result; None if there is no such one."""
         first = refs[numbers[0]]
-        if type(first) is not Leaf or (first.node, member) not in self.bundled:
+        if type(first) is not Leaf or not isinstance(blocks := self._blocks[first.node], BundledBlocks):
             return None
         memo = self.graph.nodes[first.node].memo
-        is_same = memo is not None and memo.sharding == sharding
-        is_whole = is_same and all(refs[n] == Leaf(first.node, n) for n in numbers)
-        return self._blocks[first.node].bundle(member) if is_whole else None
+        bundle, begun, n_blocks = blocks.part(first.number)
+        is_same = memo is not None and memo.sharding == sharding and (begun, n_blocks) == (0, len(numbers))
+        return bundle if is_same and all(refs[n] == Leaf(first.node, n) for n in numbers) else None
 
     @cached_property
-    def outputs(self) -> dict[int, tuple[Sharding, list[Any]]]:
-        """Return by number of the node its sharding and, per tile, a key or a block."""
-        return {i: (sharding, list(map(self._result, refs))) for i, (sharding, refs) in self._fixed.outputs.items()}
+    def outputs(self) -> dict[int, Output]:
+        """Return the results by number of the node, with the keys of this run."""
+        return {i: o._replace(refs=list(map(self._result, o.refs))) for i, o in self._fixed.outputs.items()}
 
     @property
     def _fixed(self) -> Lowered:
@@ -261,4 +264,5 @@ def _site(env: Environment) -> Site:
     overlap, n_kept = config.get("overlap"), config.get("plan-cache-size")
     # Kernels of other devices have threads of their own.
     n_threads = n_threads_of(env) if env.device == "cpu" else 1
-    return Site(env.is_cluster, limit, max(1, limit // STREAMED), rates_for(env), n_threads, overlap, n_kept)
+    large = max(1, limit // STREAMED)
+    return Site(env.is_cluster, limit, large, rates_for(env), n_threads, overlap, n_kept, bundle_nbytes(env))

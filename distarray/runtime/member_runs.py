@@ -40,7 +40,7 @@ from distarray.runtime.instantiate import Instance
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import limits_to_try, memory_limit, n_tasks_at_once
 from distarray.runtime.promised import Promise, read_once
-from distarray.sharding.dealing import dealt, n_elements
+from distarray.sharding.dealing import n_elements
 
 #: Turns that messages may come ahead of the first step that reads them: the first of these that fits.
 AHEAD = (2, 1, 0)
@@ -135,7 +135,7 @@ def memory_of(instance: Instance, programs: Programs | None) -> Liveness:
 def _gains(instance: Instance) -> bool:
     """Return whether a run as programs is fewer Dask tasks, or has messages that would be Dask's otherwise."""
     template = instance.template
-    is_renewed = not template.kept.renewed.isdisjoint(instance.bundled)
+    is_renewed = not template.kept.renewed.isdisjoint([(i, member) for i, member, _ in instance.bundled])
     return template.lowered.has_messages or is_renewed or template.n_saved_by_programs + instance.n_taken > 0
 
 
@@ -188,7 +188,7 @@ def _made_alone(instance: Instance, others: Callable[[], Iterable[Expr] | None])
         return frozenset()
     nodes, fixed = instance.graph.nodes, instance.template.lowered
     once = read_once([nodes[i] for i in instance.promised], others)
-    kept = {ref for _, refs in fixed.outputs.values() for ref in refs if type(ref) is Leaf}
+    kept = {ref for output in fixed.outputs.values() for ref in output.refs if type(ref) is Leaf}
     free = {i: blocks.made_alone() for i, blocks in instance.promised.items() if id(nodes[i]) in once}
     found = {ref for ref in _given(instance) if ref.node in free and ref.number in free[ref.node]}
     return frozenset(found - kept)
@@ -281,7 +281,7 @@ def _copies(instance: Instance) -> Counter[int]:
     executor, fixed = executor_for(instance.env), instance.template.lowered
     found: Counter[int] = Counter()
     if executor.is_to_be_cut(instance.read, fixed.depth):
-        spares, sizes = executor.spares(), _kept_sizes(instance)
+        spares, sizes = executor.spares(), instance.template.kept.nbytes
         for member, program in instance.template.programs.items():
             if (spare := spares.get(member)) is not None:
                 found[spare] += sum([sizes[key] for key in program.kept_keys])
@@ -290,23 +290,7 @@ def _copies(instance: Instance) -> Counter[int]:
 
 def kept_sizes(instance: Instance) -> dict[Key, int]:
     """Return the bytes of all blocks and bundles that a run keeps as member programs, by their keys."""
-    return {instance.named(key): nbytes for key, nbytes in _kept_sizes(instance).items()}
-
-
-def _kept_sizes(instance: Instance) -> dict[Key, int]:
-    """Return the bytes of what is kept by keys of the template, for which they are the same in all runs."""
-    kept = instance.template.kept
-    if not kept.nbytes:
-        for i, (sharding, refs) in instance.template.lowered.outputs.items():
-            node = instance.graph.nodes[i]
-            sizes = [n * node.dtype.itemsize for n in n_elements(sharding, node.shape)]
-            for member, key in kept.by_member[i].items():
-                numbers = dealt(sharding).tiles[member]
-                if key is not None:
-                    kept.nbytes[key] = sum([sizes[n] for n in numbers])
-                else:
-                    kept.nbytes.update({refs[n]: sizes[n] for n in numbers if type(refs[n]) is tuple})
-    return kept.nbytes
+    return {instance.named(key): nbytes for key, nbytes in instance.template.kept.nbytes.items()}
 
 
 def _tried(instance: Instance, sizes: Sizes, ahead: int, made: frozenset[Leaf], n_threads: int) -> _Tried:

@@ -40,6 +40,7 @@ UNDER_WAY = 0.9
 COMPILER_NBYTES = 1 << 30
 #: Where a worker has no limit, or says nothing.
 _UNKNOWN = 4 << 30
+_UNBOUNDED = 1 << 62
 #: By team: what is known of its workers.
 _facts: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
 
@@ -128,6 +129,14 @@ class Room(NamedTuple):
     def excess(self, made: int, used: int) -> int:
         """Return the bytes above it of what tasks make at a time while blocks lie on disk, and read and make."""
         return max(0, made - self.made) + max(0, used - self.held)
+
+
+def bundle_nbytes(env: Environment) -> int:
+    """Return the bytes of blocks that a worker keeps under one key at most: a small part of its memory, if that is
+    limited, since dask takes them to disk and back as a whole.
+    """
+    limit = _worker_facts(env).limit if env.is_cluster else None
+    return _UNBOUNDED if limit is None else limit // (2 * STREAMED)
 
 
 def process_nbytes(dask_worker: Any) -> int:

@@ -15,7 +15,7 @@ from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.devices import hold_pools
 from distarray.kernels.stores import places_read
-from distarray.lower.calls import CALL
+from distarray.lower.bundling import Output
 from distarray.lower.credits import Programs
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
@@ -35,8 +35,6 @@ from distarray.runtime.prepare import prepare
 from distarray.runtime.progress import planning
 from distarray.runtime.promised import joined
 from distarray.runtime.task_graph import MemberRun, label_of
-from distarray.sharding.dealing import n_elements
-from distarray.sharding.sharding import Sharding
 
 #: Bytes that are read and made per step below which steps run one after the other in the calling thread.
 INLINE_NBYTES = 32 << 10
@@ -126,7 +124,7 @@ def handed_out(
     before = {id(b) for n in graph.nodes if n.memo is not None for b in n.memo.present}
     made = _run_here(instance, nbytes)
     results = []
-    for i, (sharding, refs) in instance.outputs.items():
+    for i, (sharding, refs, _) in instance.outputs.items():
         if graph.nodes[i].memo is None:
             stored = Stored(sharding, [made[r] if isinstance(r, tuple) else r for r in refs], exported=False)
             # Tiles of which nothing was to be computed were made with the template, for all its runs.
@@ -153,15 +151,14 @@ def sent(instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple
     graph, executor = instance.graph, executor_for(instance.env)
     if instance.template.kept.all_keys and (programs := programs_of(instance, others)) is not None:
         return _sent_as_programs(instance, programs, others)
-    keep = [ref for _, refs in instance.outputs.values() for ref in refs if isinstance(ref, tuple)]
+    nbytes, places = kept_nbytes(instance.outputs), places_read(graph.nodes)
     lowered = instance.lowered
-    whole = joined(graph.nodes, timed(lowered), lowered.members, keep, (), others)
-    nbytes, places = kept_nbytes(instance.outputs, graph), places_read(graph.nodes)
+    whole = joined(graph.nodes, timed(lowered), lowered.members, list(nbytes), (), others)
     found = executor.submit(whole.tasks, whole.members, whole.keep, nbytes, places)
     whole.settle(found)
     return [
         (i, Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs], exported=False))
-        for i, (sharding, refs) in instance.outputs.items()
+        for i, (sharding, refs, _) in instance.outputs.items()
     ]
 
 
@@ -191,23 +188,19 @@ def _sent_as_programs(
     found = executor_for(instance.env).run_programs(run, whole.keep, read, nbytes, places)
     whole.settle(found)
     return [
-        (i, Stored(sharding, instance.held(i, found), exported=False))
-        for i, (sharding, _) in template.lowered.outputs.items()
+        (i, Stored(output.sharding, instance.held(i, found), exported=False))
+        for i, output in template.lowered.outputs.items()
     ]
 
 
-def kept_nbytes(outputs: Mapping[int, tuple[Sharding, Sequence[Any]]], graph: Graph) -> dict[Any, int]:
-    """Return the bytes of each block that tasks make and that is kept, by its key; for `outputs` see `Lowered`.
-
-    What functions return that are called with blocks is no block.
-    """
-    found: dict[Any, int] = {}
-    for i, (sharding, refs) in outputs.items():
-        node = graph.nodes[i]
-        for n, ref in zip(n_elements(sharding, node.shape), refs, strict=True):
-            if isinstance(ref, tuple):
-                found[ref] = 0 if ref[0].startswith(CALL) else n * node.dtype.itemsize
-    return found
+def kept_nbytes(outputs: Mapping[int, Output]) -> dict[Any, int]:
+    """Return the bytes of each block that tasks make and that is kept, by its key; for `outputs` see `Lowered`."""
+    return {
+        ref: nbytes
+        for output in outputs.values()
+        for ref, nbytes in zip(output.refs, output.nbytes, strict=True)
+        if isinstance(ref, tuple)
+    }
 
 
 def count(lowered: Lowered) -> None:

@@ -99,6 +99,6 @@ def test_a_call_follows_the_task_that_makes_its_block() -> None:
     made = [("dx-add", 0, n) for n in range(4)]
     template.recipes = {key: Recipe("tile", max, (Leaf(0, key[2]),)) for key in made}
     template.lowered.members.update({key: key[2] for key in made})
-    template.lowered.outputs = {0: (template.lowered.outputs[0][0], made)}
+    template.lowered.outputs = {0: template.lowered.outputs[0]._replace(refs=made)}
     called = calling(template, max, [()] * 4, "cpu")
     assert [key[0] for key in called.recipes] == ["dx-add", CALL] * 4

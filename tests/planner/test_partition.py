@@ -294,7 +294,7 @@ def test_weights_that_are_updated_in_place_keep_their_cut(n_members: int) -> Non
     lowered = make_tasks(plan, graph, env, "test")
     assert env.team is not None
     for i in plan.outputs:
-        assert lowered.outputs[i][0] == parse_sharding(("T", None), graph.nodes[i].shape, env.team.mesh)
+        assert lowered.outputs[i].sharding == parse_sharding(("T", None), graph.nodes[i].shape, env.team.mesh)
     assert transfers(graph, plan) <= before(graph)
 
 
@@ -422,7 +422,7 @@ def test_written_parts_stay_in_their_base() -> None:
     rows = Affine((500, 1000), ((0, 100, 1), (1, 0, 1)))
     graph, plan = planned(bind_put(base, rows, matmul(lying(env, (500, 800)), lying(env, (800, 1000)))))
     lowered = make_tasks(plan, graph, env, "test")
-    assert [lowered.outputs[i][0].parts for i in plan.outputs] == [(1, 4)]
+    assert [lowered.outputs[i].sharding.parts for i in plan.outputs] == [(1, 4)]
     assert transfers(graph, plan) <= before(graph)
 
 

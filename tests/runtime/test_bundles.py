@@ -12,12 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import eventually
+from hypothesis import given
+from hypothesis import strategies as st
 from on_workers import keys_but_templates, keys_in_memory, sum_of_some
 
 import distarray as dx
-from distarray.lower.bundling import bundle_of, tile_key
-from distarray.runtime.bundles import Bundle, BundledBlocks, BundledTile
+from distarray.lower.bundling import Output, bundle_of, kept_of, tile_key
+from distarray.lower.recipes import Leaf
+from distarray.lower.template import Lowered
+from distarray.runtime import instantiate
+from distarray.runtime.bundles import Bundle, BundledBlocks, BundledTile, taken_out
 from distarray.runtime.cluster import ClusterExecutor
+from distarray.sharding.dealing import dealt
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
 
 pytest.importorskip("distributed")
 
@@ -51,6 +59,51 @@ def test_key_of_a_tile_names_its_bundle() -> None:
     bundle = ("dx-tiles-add-1", 3, 0)
     assert bundle_of(tile_key(bundle, 7)) == (bundle, 7)
     assert [bundle_of(key) for key in (bundle, ("dx-add-1", 3, 0, 1), "dx-tiles-add", 5)] == [None] * 4
+
+
+def test_block_of_a_bundle_from_disk_does_not_hold_all_of_it() -> None:
+    serialize = pytest.importorskip("distributed.protocol")
+    made = Bundle([np.arange(1000.0), np.arange(24.0).reshape(2, 3, 4).transpose(1, 0, 2), np.arange(3)])
+    read = serialize.deserialize_bytes(bytearray(b"".join(map(bytes, serialize.serialize_bytelist(made)))))
+    for n, block in enumerate(made.blocks):
+        assert taken_out(n, made) is block
+        found = taken_out(n, read)
+        assert found.base is None and not np.shares_memory(found, read[n])
+        assert found.strides == block.strides
+        np.testing.assert_array_equal(found, block)
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=24),
+    st.integers(1, 3),
+    st.integers(0, 30),
+    st.sets(st.integers(0, 23)),
+)
+def test_bundles_are_as_large_as_may_be(nbytes: list[int], n_members: int, most: int, untouched: set[int]) -> None:
+    """Each tile is kept once, under a key or in a bundle; one more tile would make each bundle too large."""
+    mesh = Mesh(("x", "%1"), (n_members, len(nbytes)))
+    sharding = Sharding(mesh, (("x", "%1"),))
+    tiles = dealt(sharding)
+    sizes = [nbytes[n % len(nbytes)] for n in range(len(tiles.places))]
+    refs = [Leaf(0, n) if n in untouched else ("dx-add", 1, n) for n in range(len(sizes))]
+    members = {ref: m for ref, (m, _) in zip(refs, tiles.places, strict=True) if type(ref) is tuple}
+    lowered = Lowered(members=members, outputs={2: Output(sharding, refs, sizes)}, bundle_nbytes=most)
+    found = kept_of(lowered, {0: tuple(m for m, _ in tiles.places)})
+    for member, kept in found.by_member[2].items():
+        assert [n for part in kept for n in part.numbers] == list(tiles.tiles[member])
+        for part, following in zip(kept, [*kept[1:], None], strict=True):
+            total = sum(sizes[n] for n in part.numbers)
+            assert len(part.numbers) == 1 or total <= most
+            assert following is None or total + sizes[following.numbers[0]] > most
+            made = [refs[n] for n in part.numbers if type(refs[n]) is tuple]
+            assert (part.key is not None) == (len(part.numbers) > 1 and bool(made))
+            if part.key is not None:
+                assert found.nbytes[part.key] == total
+                assert found.bundles[part.key] == (member, tuple(refs[n] for n in part.numbers))
+            else:
+                assert {key: found.nbytes[key] for key in made} == {key: sizes[key[2]] for key in made}
+    assert found.nbytes.keys() == set(found.all_keys)
+    assert len(set(found.all_keys)) == len(found.all_keys)
 
 
 @pytest.mark.cluster
@@ -156,8 +209,44 @@ def test_members_whose_tiles_are_not_written_keep_their_bundle(cluster4: Any) ->
     y[60] = -1
     y.persist()
     after = y.__dx_node__().memo.blocks
-    assert [after.bundle(m).key == before.bundle(m).key for m in range(4)] == [True, False, True, True]
+    assert [after[10 * m].bundle.key == before[10 * m].bundle.key for m in range(4)] == [True, False, True, True]
     np.testing.assert_array_equal(np.asarray(y), np.where(A == 60, -1, A))
+
+
+@pytest.fixture
+def small_bundles(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A cluster on which three tiles are kept under a key, of ten that a member has."""
+    monkeypatch.setattr(instantiate, "bundle_nbytes", lambda env: 3 * EXTENT * 8)
+    return cluster4
+
+
+@pytest.mark.parametrize("case", READS)
+@pytest.mark.cluster
+def test_who_reads_an_array_in_several_bundles_sees_its_blocks(small_bundles: Any, case: str) -> None:
+    y = in_tiles(A) + 0.25
+    y.persist()
+    blocks = y.__dx_node__().memo.blocks
+    assert [(block.number, block.n_blocks) for block in blocks[:9]] == 3 * [(0, 3), (1, 3), (2, 3)]
+    assert not isinstance(blocks[9], BundledTile)
+    ours, numpys = READS[case]
+    np.testing.assert_array_equal(np.asarray(ours(y)), numpys(A + 0.25))
+    np.testing.assert_array_equal(np.asarray(y), A + 0.25)
+
+
+@pytest.mark.cluster
+def test_bundles_whose_tiles_are_not_written_stay(small_bundles: Any) -> None:
+    y = in_tiles(A) + 0.125
+    y.persist()
+    before = y.__dx_node__().memo.blocks
+    y[60] = -1  # of the third tile of the second member
+    y.persist()
+    after = y.__dx_node__().memo.blocks
+    same = {n for n, (a, b) in enumerate(zip(after, before, strict=True)) if a.key == b.key}
+    assert same == set(range(N_TILES)) - {10, 11, 12}
+    np.testing.assert_array_equal(np.asarray(y), np.where(A == 60, -1, A + 0.125))
+    eventually(lambda: kept(small_bundles) == 17)
+    del before
+    eventually(lambda: kept(small_bundles) == 16)
 
 
 @pytest.mark.cluster

@@ -60,7 +60,7 @@ def run_of(template: Template, graph: Any, name: str, ahead: int | None = None) 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_scheduler_is_told_of_no_task_for_each_pair_of_members(name: str, ahead: int | None) -> None:
     template, graph = template_of(STEPS[name])
-    kept = sum(len(refs) for _, refs in template.lowered.outputs.values())
+    kept = sum(len(refs) for _, refs, _ in template.lowered.outputs.values())
     run, _, new = SentTemplates(HOMES).graph_of(run_of(template, graph, "one", ahead))
     made = run.__dask_graph__()
     assert not new

@@ -35,6 +35,7 @@ from on_workers import (
 
 import distarray as dx
 from distarray.lower import lower
+from distarray.lower.bundling import Output
 from distarray.lower.credits import Programs
 from distarray.lower.parameters import Parameters
 from distarray.lower.recipes import Recipe, named
@@ -491,7 +492,7 @@ def test_what_cannot_travel_ends_the_run_with_its_error(process_cluster: Any) ->
     executor = executor_for(env)
     one, two = ("dx-one", 0, 0), ("dx-two", 1, 0)
     recipes = {one: Recipe("tile", Untransportable, ()), two: Recipe("tile", repr, (one,))}
-    lowered = Lowered(members={one: 0, two: 1}, outputs={0: (Sharding.whole(env.mesh, 0), [two])})
+    lowered = Lowered(members={one: 0, two: 1}, outputs={0: Output(Sharding.whole(env.mesh, 0), [two], [0])})
     template = Template(recipes=recipes, lowered=lowered)
     run = MemberRun(
         "stays",
