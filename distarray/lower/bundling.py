@@ -16,15 +16,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from distarray.lower.messages import Key
 from distarray.lower.recipes import Leaf, is_key
 from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
-
-if TYPE_CHECKING:
-    from distarray.lower.template import Lowered
 
 #: Numbers of nodes, and members that have blocks of them in bundles, with the bounds of these: see `part_of`.
 Bundled: TypeAlias = frozenset[tuple[int, int, tuple[int, ...]]]
@@ -142,29 +139,35 @@ class Kept:
         return [*self.keys, *self.bundles]
 
 
-def kept_of(lowered: Lowered, holders: Mapping[int, tuple[int, ...]]) -> Kept:
+def kept_of(
+    outputs: Mapping[int, Output], members: Mapping[Key, int], holders: Mapping[int, tuple[int, ...]], most: int
+) -> Kept:
     """Return under which keys results are kept.
 
     Parameters
     ----------
-    lowered
-        What was lowered.
+    outputs
+        The results, by number.
+    members
+        Rank of each task's member.
     holders
         By number of a node the members that have its blocks.
+    most
+        Bytes of a bundle.
     """
 
     def is_at(member: int, ref: Any) -> bool:
         if type(ref) is Leaf:
             return bool(holders.get(ref.node)) and holders[ref.node][ref.number] == member
-        return lowered.members[ref] == member if type(ref) is tuple else True
+        return members[ref] == member if type(ref) is tuple else True
 
     found = Kept()
     keys: dict[Key, None] = {}
-    for i, output in lowered.outputs.items():
+    for i, output in outputs.items():
         found.by_member[i] = {}
         for member, tiles in dealt(output.sharding).tiles.items():
             kept = []
-            for numbers in _runs(tiles, output.nbytes, lowered.bundle_nbytes):
+            for numbers in _runs(tiles, output.nbytes, most):
                 here = tuple([output.refs[n] for n in numbers])
                 made = {
                     ref: output.nbytes[n]

@@ -105,7 +105,8 @@ class Template:
     def kept(self) -> Kept:
         """Return what stays of a run as member programs, and under which keys."""
         with collected_later():
-            return kept_of(self.lowered, self.holders)
+            out = self.lowered
+            return kept_of(out.outputs, out.members, self.holders, out.bundle_nbytes)
 
     @cached_property
     def programs(self) -> dict[int, MemberProgram]:

@@ -103,8 +103,8 @@ class BundledTile:
         return f"<BundledTile: {self.status}, key: {self.key}>"
 
 
-class Held(NamedTuple):
-    """A Held is what a member has of an array: bundles of its tiles, and tiles by themselves.
+class HeldTiles(NamedTuple):
+    """HeldTiles are what a member has of an array: bundles of its tiles, and tiles by themselves.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class BundledBlocks(Sequence[Any]):
         By member what it has.
     """
 
-    def __init__(self, dealt: Dealt, at: Mapping[int, Held]) -> None:
+    def __init__(self, dealt: Dealt, at: Mapping[int, HeldTiles]) -> None:
         self._dealt = dealt
         self._at = at
         #: Members that have bundles, and the bounds of these.

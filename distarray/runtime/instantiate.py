@@ -29,7 +29,7 @@ from distarray.lower.template import Lowered, Template
 from distarray.planner.cache import collected_later
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
-from distarray.runtime.bundles import BundledBlocks, Held
+from distarray.runtime.bundles import BundledBlocks, HeldTiles
 from distarray.runtime.donation import withheld
 from distarray.runtime.known_rates import rates_for
 from distarray.runtime.memory import STREAMED, bundle_nbytes, memory_limit, n_threads_of
@@ -167,7 +167,7 @@ class Instance:
                     results = [self._result(refs[n]) for n in numbers]
                     held += [found[r] if type(r) is tuple else r for r in results]
                     bounds += range(begun + 1, begun + len(numbers) + 1)
-            at[member] = Held(tuple(bounds), tuple(held))
+            at[member] = HeldTiles(tuple(bounds), tuple(held))
         blocks = BundledBlocks(dealt(sharding), at)
         return blocks if blocks.bundled else list(blocks)
 

@@ -19,7 +19,6 @@ from on_workers import keys_but_templates, keys_in_memory, sum_of_some
 import distarray as dx
 from distarray.lower.bundling import Output, bundle_of, kept_of, tile_key
 from distarray.lower.recipes import Leaf
-from distarray.lower.template import Lowered
 from distarray.runtime import instantiate
 from distarray.runtime.bundles import Bundle, BundledBlocks, BundledTile, taken_out
 from distarray.runtime.cluster import ClusterExecutor
@@ -87,8 +86,7 @@ def test_bundles_are_as_large_as_may_be(nbytes: list[int], n_members: int, most:
     sizes = [nbytes[n % len(nbytes)] for n in range(len(tiles.places))]
     refs = [Leaf(0, n) if n in untouched else ("dx-add", 1, n) for n in range(len(sizes))]
     members = {ref: m for ref, (m, _) in zip(refs, tiles.places, strict=True) if type(ref) is tuple}
-    lowered = Lowered(members=members, outputs={2: Output(sharding, refs, sizes)}, bundle_nbytes=most)
-    found = kept_of(lowered, {0: tuple(m for m, _ in tiles.places)})
+    found = kept_of({2: Output(sharding, refs, sizes)}, members, {0: tuple(m for m, _ in tiles.places)}, most)
     for member, kept in found.by_member[2].items():
         assert [n for part in kept for n in part.numbers] == list(tiles.tiles[member])
         for part, following in zip(kept, [*kept[1:], None], strict=True):
