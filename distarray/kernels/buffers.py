@@ -17,6 +17,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -104,8 +105,11 @@ class BufferPool:
         # A finalizer may run at any allocation, one made under the lock included, so it only appends here.
         self._returned: deque[_Memory] = deque()
         self._lock = threading.Lock()
-        #: When threads were granted room, and how much; and whose turn it is to wait for it.
-        self._granted: deque[tuple[float, int]] = deque()
+        #: What tasks were granted, and threads without one; and by thread what its task was.
+        self._grants: set[_Grant] = set()
+        self._outside = _Grant()
+        self._own = threading.local()
+        #: Who has it may wait for room.
         self._turn = threading.Lock()
 
     def take(self, shape: Sequence[int], dtype: DTypeLike, layout: str | Sequence[int] = "C") -> Array:
@@ -134,24 +138,46 @@ class BufferPool:
             strides[axis], step = step, step * extents[axis]
         return np.ndarray(extents, dtype, self.lease(nbytes), strides=strides)
 
-    def wait_for_room(self, nbytes: int) -> None:
+    @contextmanager
+    def room_for(self, nbytes: int) -> Iterator[None]:
+        """Wait for room for a task, and keep it until the task has ended: what it made is resident then, or gone.
+
+        What the thread leases meanwhile is a part of it.
+        """
+        before, grant = getattr(self._own, "grant", None), _Grant()
+        self._own.grant = grant
+        try:
+            if nbytes >= SMALLEST:
+                self._wait(nbytes, grant)
+            yield
+        finally:
+            self._own.grant = before
+            self._grants.discard(grant)
+
+    def _wait_to_lease(self, nbytes: int) -> None:
+        """Wait for room for new memory, but for what the task of this thread has."""
+        grant = getattr(self._own, "grant", None) or self._outside
+        if nbytes > grant.left:
+            self._wait(nbytes - grant.left, grant)
+        grant.lease(nbytes)
+
+    def _wait(self, nbytes: int, grant: _Grant) -> None:
         """Wait while so many bytes more would be too many for this process (`full`), and others still make room.
 
         Threads wait one after the other, and what one was granted counts for the next.
         """
-        if self.full is None or nbytes < SMALLEST:
+        if self.full is None:
             return
         with self._turn:
-            for seconds in looks_for_room(self.full - nbytes, self._granted_lately):
+            for seconds in looks_for_room(self.full - nbytes, self._granted_nbytes):
                 self.trim()
                 time.sleep(seconds)
-            self._granted.append((time.monotonic(), nbytes))
+            grant.left += nbytes
+            self._grants.add(grant)
 
-    def _granted_lately(self) -> int:
+    def _granted_nbytes(self) -> int:
         """Return the bytes that threads were granted and may not have written to."""
-        while self._granted and self._granted[0][0] < time.monotonic() - GRANTED_SECONDS:
-            self._granted.popleft()
-        return sum([nbytes for _, nbytes in self._granted])
+        return sum([grant.nbytes for grant in list(self._grants)])
 
     def trim(self, nbytes: int = 0) -> None:
         """Free idle memory, the longest unused first, until at most `nbytes` lie idle."""
@@ -197,7 +223,8 @@ class BufferPool:
                 memory = self._idle.pop(addresses.pop())
                 self._idle_nbytes -= size
                 return memory
-        self.wait_for_room(size)
+        if self.full is not None:
+            self._wait_to_lease(size)
         raw = np.empty(size + ALIGNMENT, np.uint8)
         return _Memory(raw, raw.ctypes.data + -raw.ctypes.data % ALIGNMENT, size)
 
@@ -238,6 +265,34 @@ class BufferPool:
         if not self._lock.locked():
             with self._lock:
                 self._collect()
+
+
+class _Grant:
+    """A _Grant is the room that a task was granted.
+
+    Attributes
+    ----------
+    left
+        Bytes that no memory was leased for.
+    """
+
+    __slots__ = ("_leased", "left")
+
+    def __init__(self) -> None:
+        self.left = 0
+        self._leased: deque[tuple[float, int]] = deque()
+
+    def lease(self, nbytes: int) -> None:
+        """Note that memory is leased."""
+        self.left = max(0, self.left - nbytes)
+        self._leased.append((time.monotonic(), nbytes))
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of it that may not be resident yet."""
+        while self._leased and self._leased[0][0] < time.monotonic() - GRANTED_SECONDS:
+            self._leased.popleft()
+        return self.left + sum([nbytes for _, nbytes in list(self._leased)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

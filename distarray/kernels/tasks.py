@@ -8,10 +8,11 @@ that the record counts them in.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
 from itertools import chain, islice, product, repeat
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -59,19 +60,17 @@ def _resumed(blocks: Sequence[Array]) -> Unfinished:
 Run = TypeVar("Run", bound=Callable[..., Any])
 
 
-def _explained(run: Run) -> Run:
+def _explained(run: Run, *, is_in_pool: bool = False) -> Run:
     """Let errors of a stage's task name the operations and the user's lines; their class stays.
 
-    A worker whose memory is full makes room first: a kernel makes about as much as it reads. Kernels run on the device
-    of the tile.
+    Kernels run on the device of the tile. A worker whose memory is full makes room first: for about as much as the
+    kernel reads; or, where all that it makes lies in memory of the pool (`is_in_pool`), for that when it is leased.
     """
 
-    @wraps(run)
+    @functools.wraps(run)
     def explained(stage: StageSpec, tile: Any, *args: Any) -> Any:
-        if POOL.full is not None:
-            POOL.wait_for_room(sum([a.nbytes for a in args if type(a) is np.ndarray]))
         try:
-            with inside_task(), _device_of(stage, tile):
+            with _room_for(tile, () if is_in_pool else args), inside_task(), _device_of(stage, tile):
                 return run(stage, tile, *args)
         except Exception as error:
             for name, origin in dict.fromkeys([w[:2] for w in stage.where if w[1] is not None][-3:]):
@@ -86,14 +85,23 @@ def _explained(run: Run) -> Run:
     return explained  # type: ignore[return-value]  # the same signature
 
 
+def _room_for(tile: TileSpec | int, args: Sequence[Any]) -> AbstractContextManager[Any]:
+    """Return the context in which a worker has room for what is made of arguments; of blocks it may read little."""
+    if POOL.full is None:
+        return _NO_CONTEXT
+    if args and isinstance(tile, TileSpec) and tile.reads:
+        return POOL.room_for(sum([prod(read.shape) * read.dtype.itemsize for read in tile.reads]))
+    return POOL.room_for(sum([a.nbytes for a in args if type(a) is np.ndarray]))
+
+
 def _device_of(stage: StageSpec, tile: TileSpec | int) -> AbstractContextManager[Any]:
     """Return the context in which the member of a tile, or one that is named alone, computes."""
     if stage.device == "cpu":
-        return _ON_HOST
+        return _NO_CONTEXT
     return backend_for(stage.device, tile if isinstance(tile, int) else tile.member).current()
 
 
-_ON_HOST: AbstractContextManager[None] = nullcontext()
+_NO_CONTEXT: AbstractContextManager[None] = nullcontext()
 
 
 def _arguments(stage: StageSpec, tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Any]:
@@ -114,7 +122,7 @@ def _generated(g: Generate, backend: Any, where: Sequence[Source]) -> Array:
         return tables.CREATE[g.name](backend, g.box, g.shape, g.dtype, g.params, g.runtime)
 
 
-@_explained
+@functools.partial(_explained, is_in_pool=True)
 def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """Return one tile of a program stage: its stored results, then partial or finished reductions, then the written
     tile.
@@ -281,7 +289,7 @@ def project(index: int, results: Sequence[Any]) -> Any:
     return results[index]
 
 
-@_explained
+@functools.partial(_explained, is_in_pool=True)
 def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """Return one tile of a contraction, aggregated over what the tile holds of the reduced loops: a partial result, or
     the result where there is no other tile.

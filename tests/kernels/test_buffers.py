@@ -156,7 +156,7 @@ def test_fresh_memory_waits_while_the_process_is_full_and_others_make_room(monke
     monkeypatch.setattr(buffers, "LOOK_SECONDS", 0.0)
     other = pool.take((BIG,), "f8")
     assert looked == [12, 11, 10, 9]
-    assert pool._granted_lately() == SMALLEST
+    assert pool._granted_nbytes() == SMALLEST
     assert pool.idle_nbytes == 0
     del lent
     again = pool.take((BIG,), "f8")
@@ -180,8 +180,34 @@ def test_what_one_thread_is_granted_counts_for_the_next(monkeypatch: pytest.Monk
     monkeypatch.setattr(buffers, "PATIENCE_SECONDS", 10.0)
     clock = _Clock()
     monkeypatch.setattr(buffers, "time", clock)
-    pool.wait_for_room(SMALLEST)
-    pool.wait_for_room(SMALLEST)
+    held = [pool.take((BIG,), "f8"), pool.take((BIG,), "f8")]
     assert clock.seconds == 0
-    pool.wait_for_room(SMALLEST)
+    held.append(pool.take((BIG,), "f8"))
     assert buffers.GRANTED_SECONDS <= clock.seconds < 2 * buffers.GRANTED_SECONDS
+
+
+def test_what_a_task_was_granted_counts_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many short tasks, one after the other, never wait for what the ones before were granted."""
+    pool = BufferPool()
+    pool.full = 4 * SMALLEST
+    monkeypatch.setattr(buffers, "resident_nbytes", lambda: SMALLEST)
+    clock = _Clock()
+    monkeypatch.setattr(buffers, "time", clock)
+    for _ in range(100):
+        with pool.room_for(2 * SMALLEST):
+            assert pool._granted_nbytes() == 2 * SMALLEST
+            one = pool.take((BIG,), "f8")  # a part of that
+            assert pool._granted_nbytes() == 2 * SMALLEST
+            other = pool.take((2 * BIG,), "f8")  # more than that
+            assert pool._granted_nbytes() == 3 * SMALLEST
+        assert pool._granted_nbytes() == 0
+        del one, other
+        pool.trim()
+    assert clock.seconds == 0
+    with pool.room_for(SMALLEST):
+        with pytest.raises(ZeroDivisionError), pool.room_for(0):
+            made = pool.take((BIG,), "f8")
+            assert pool._granted_nbytes() == 2 * SMALLEST
+            _ = 1 / 0
+        assert made.size == BIG and pool._granted_nbytes() == SMALLEST
+    assert pool._granted_nbytes() == 0
