@@ -137,11 +137,11 @@ def settle_here(memo: Stored, arrived: Environment, here: Environment) -> None:
 
 def _taken_out(future: Any, key: Any) -> Any:
     """Return the Future of a task that takes a block out where its bundle is; None of what is in none."""
+    from distarray.kernels.tasks import project  # late, as below: whoever imports the package has no cluster yet
     from distarray.lower.bundling import bundle_of
-    from distarray.runtime.bundles import taken_out  # late, as below: whoever imports the package has no cluster yet
 
     place = bundle_of(key)
-    return None if place is None else future.client.submit(taken_out, place[1], future, key=key)
+    return None if place is None else future.client.submit(project, place[1], future, key=key)
 
 
 class ArrivedBlocks(Sequence[Any]):

@@ -2,7 +2,7 @@
 
 Who reads an array sees a block per tile, each with a key (`BundledBlocks`, `BundledTile`). Programs of members are
 given bundles, and find the blocks in them. A task of Dask that reads one tile refers to the tile's key: where tasks are
-sent, one is added at the member that has the bundle, which takes the tile out of it (`taken_out`). So no
+sent, one is added at the member that has the bundle, which takes the tile out of it (`task_graph.taken_out`). So no
 bundle travels for the sake of a tile.
 """
 
@@ -57,15 +57,15 @@ def _counted(bundle: Bundle) -> int:
 
 
 def _unpacked(packed: Sequence[Any]) -> Bundle:
-    return Bundle(map(unpack, packed))
+    return Bundle([_by_itself(unpack(block)) for block in packed])
 
 
-def taken_out(number: int, bundle: Bundle) -> Any:
-    """Return a block of a bundle; a copy where its memory is that of a whole bundle which came from disk."""
-    block = bundle[number]
+def _by_itself(block: Any) -> Any:
+    """Return a block in memory of its own: of what came from disk or by a message all blocks lie in one buffer, at any
+    address, and each would hold all of it.
+    """
     base: Any = owner(block).base if isinstance(block, np.ndarray) else None
-    is_part = isinstance(base, memoryview) and memoryview(base.obj).nbytes > block.nbytes
-    return block.copy(order="K") if is_part else block
+    return block.copy(order="K") if isinstance(base, memoryview) else block
 
 
 class BundledTile:

@@ -32,7 +32,7 @@ from distarray.runtime.device_ranks import DeviceRanks
 from distarray.runtime.lineage import Lineage, send
 from distarray.runtime.member_tasks import SentTemplates
 from distarray.runtime.pressure import room_made
-from distarray.runtime.task_graph import MemberRun, TaskGraph, longest_chain, read_from_outside, taking_out
+from distarray.runtime.task_graph import MemberRun, TaskGraph, longest_chain, read_from_outside, taken_out
 from distarray.runtime.wire import EMBED_NBYTES, Packed, pack, unpack
 from distarray.sharding.team import Team
 
@@ -186,7 +186,7 @@ class ClusterExecutor:
         """Add the tasks that take out of their bundles the tiles that are read, where these bundles are; return the
         keys of what is kept and read.
         """
-        taken = taking_out(read)
+        taken = taken_out(read)
         records = {key: self._lineage.record(key_behind(key)) for key in taken}
         graph.add(taken, {key: record.home for key, record in records.items() if record is not None})
         return set(map(key_behind, read))

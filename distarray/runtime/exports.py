@@ -30,7 +30,7 @@ from distarray.runtime.planning import context_of, is_ample
 from distarray.runtime.prepare import Prepared, prepare
 from distarray.runtime.promised import PromisedBlocks, make_here
 from distarray.runtime.running import count, sent
-from distarray.runtime.task_graph import taking_out
+from distarray.runtime.task_graph import taken_out
 from distarray.sharding.sharding import Sharding
 
 
@@ -102,7 +102,7 @@ def _read_by_others(blocks: Iterable[Any]) -> dict[Any, Any]:
     """
     here = [block for block in blocks if not isinstance(block, np.ndarray)]
     futures = {future.key: future for future in futures_behind(here)}
-    return {**futures, **taking_out([block.key for block in here])}
+    return {**futures, **taken_out([block.key for block in here])}
 
 
 def excess_of_whole(node: Expr) -> str | None:

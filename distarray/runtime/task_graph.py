@@ -11,11 +11,11 @@ from dask._task_spec import Task, TaskRef
 from dask.typing import Key
 
 from distarray.expr.expr import Expr, cell_of
+from distarray.kernels.tasks import project
 from distarray.lower.bundling import Bundled, Given, bundle_of
 from distarray.lower.credits import Programs
 from distarray.lower.parameters import Parameters
 from distarray.lower.template import Template
-from distarray.runtime.bundles import taken_out
 
 #: Annotation of a task: the home that it runs on.
 HOME = "distarray-home"
@@ -39,13 +39,13 @@ def longest_chain(tasks: Mapping[Key, Task]) -> int:
     return max(depths.values(), default=0)
 
 
-def taking_out(keys: Iterable[Key]) -> dict[Key, Task]:
+def taken_out(keys: Iterable[Key]) -> dict[Key, Task]:
     """Return the tasks that take tiles out of bundles, for those of some keys that are keys of such tiles."""
     found: dict[Key, Task] = {}
     for key in keys:
         if (place := bundle_of(key)) is not None:
             bundle, number = place
-            found[key] = Task(key, taken_out, number, TaskRef(bundle))
+            found[key] = Task(key, project, number, TaskRef(bundle))
     return found
 
 

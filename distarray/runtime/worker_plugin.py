@@ -23,6 +23,7 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from distarray.kernels.buffers import POOL
+from distarray.runtime.alignment import align_reads, read_as_dask
 from distarray.runtime.connections import hurry
 from distarray.runtime.pressure import full_nbytes
 from distarray.runtime.transport import Transport
@@ -66,6 +67,7 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
             leave.__self__.transport.close()  # of one that was here before, whose message is late
         self.worker = worker
         POOL.memory, POOL.full = worker.memory_manager.memory_limit, full_nbytes(worker)
+        align_reads()
         # On the stream that also brings tasks, so that they are heard in their order.
         self.transport = Transport(worker)
         self.handlers = {CUT: self.cut, GONE: self.gone, LEAVE: self.leave, **self.transport.stream_handlers}
@@ -92,6 +94,7 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
             self.transport.close()
             asyncio.get_running_loop().call_later(LATE_SECONDS, self._forget_handlers)
             POOL.memory = POOL.full = None
+            read_as_dask()
 
     def _forget_handlers(self) -> None:
         """Hear other workers no more, if none of us came since."""
