@@ -29,7 +29,8 @@ class Bundle:
     It refers to the blocks: a newer version of the array that has some of them too takes no memory for these.
     """
 
-    __slots__ = ("blocks",)
+    #: Dask gives out one that is in use, rather than to read it from disk once more, if it may refer to it weakly.
+    __slots__ = ("__weakref__", "blocks")
 
     def __init__(self, blocks: Iterable[Any]) -> None:
         self.blocks = tuple(blocks)

@@ -67,7 +67,7 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
             leave.__self__.transport.close()  # of one that was here before, whose message is late
         self.worker = worker
         POOL.memory, POOL.full = worker.memory_manager.memory_limit, full_nbytes(worker)
-        align_reads()
+        align_reads(worker)
         # On the stream that also brings tasks, so that they are heard in their order.
         self.transport = Transport(worker)
         self.handlers = {CUT: self.cut, GONE: self.gone, LEAVE: self.leave, **self.transport.stream_handlers}
@@ -94,7 +94,7 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
             self.transport.close()
             asyncio.get_running_loop().call_later(LATE_SECONDS, self._forget_handlers)
             POOL.memory = POOL.full = None
-            read_as_dask()
+            read_as_dask(worker)
 
     def _forget_handlers(self) -> None:
         """Hear other workers no more, if none of us came since."""
