@@ -17,7 +17,7 @@ import numpy as np
 from distributed.protocol.serialize import dask_deserialize
 
 from distarray.kernels.buffers import POOL
-from distarray.runtime.memory import STREAMED
+from distarray.runtime.wire import SMALL_PARTS
 
 __all__ = ["align_reads", "read_as_dask"]
 
@@ -57,7 +57,7 @@ _read: Any = None
 
 def _read_aligned(header: Mapping[str, Any], frames: Sequence[Any]) -> Any:
     x = _read(header, frames)
-    is_small = POOL.memory is None or x.nbytes <= POOL.memory // (2 * STREAMED)
+    is_small = POOL.memory is None or x.nbytes <= POOL.memory // SMALL_PARTS
     if not is_small or x.flags.aligned or 0 in x.strides:  # a broadcast one would be larger
         return x
     found = x.copy(order="K")

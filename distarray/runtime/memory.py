@@ -14,6 +14,7 @@ from distarray.kernels.buffers import POOL, resident_nbytes
 from distarray.kernels.devices import device_nbytes, n_devices
 from distarray.runtime.clients import n_threads, placement_of, process_threads
 from distarray.runtime.connections import is_open
+from distarray.runtime.wire import SMALL_PARTS
 
 _MEMINFO = Path("/proc/meminfo")
 #: By version of control groups: what a group may have, what it has, and where it says what of that are cached files.
@@ -136,7 +137,7 @@ def bundle_nbytes(env: Environment) -> int:
     limited, since dask takes them to disk and back as a whole.
     """
     limit = _worker_facts(env).limit if env.is_cluster else None
-    return _UNBOUNDED if limit is None else limit // (2 * STREAMED)
+    return _UNBOUNDED if limit is None else limit // SMALL_PARTS
 
 
 def process_nbytes(dask_worker: Any) -> int:

@@ -12,6 +12,8 @@ import numpy as np
 
 #: Host blocks up to this size travel inside the graph: one message, and dask can make them again at any time.
 EMBED_NBYTES = 64 * 1024
+#: The memory of a worker by what is little there: at most that is kept under one key, or is there twice when it comes.
+SMALL_PARTS = 32
 #: What the names of the tasks of member programs begin with, and those of the programs that workers have as data. What
 #: follows the colon and comes before the first dash is how Dask's dashboard calls the task.
 PROGRAM = "dx:"
