@@ -473,6 +473,7 @@ def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch, status):
         plugins={CUT: plugin},
         nanny="tcp://nanny",
         status=Status.running,
+        data={},
     )
     plugin.setup(worker)
     plugin.leave("another")  # the message of one that was here before
