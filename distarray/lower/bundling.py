@@ -222,21 +222,22 @@ class Given(NamedTuple):
         return [values[n] if number < 0 else values[n][number] for n, number in self.places]
 
 
-def given_from(refs: Sequence[Any], member: int, bundled: Bundled, shardings: Mapping[int, Sharding]) -> Given:
+def given_from(
+    refs: Sequence[Any], member: int, bounds: Mapping[int, tuple[int, ...]], shardings: Mapping[int, Sharding]
+) -> Given:
     """Return how the program of a member finds what it is given.
 
     Parameters
     ----------
     refs
         What it is given, in its order.
-    bundled
-        What comes in bundles.
+    bounds
+        By number of a node the bounds of the bundles that the member has of it.
     shardings
         Of the nodes of which something does, by number.
     """
     args: list[Any] = []
     places: list[tuple[int, int]] = []
-    bounds = {node: bounds for node, holder, bounds in bundled if holder == member}
     known: dict[tuple[int, int], int] = {}  # by node and part the argument that is the bundle
     for ref in refs:
         if type(ref) is Leaf and ref.node in bounds:

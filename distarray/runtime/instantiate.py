@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -106,9 +107,12 @@ class Instance:
         def find() -> dict[int, Given]:
             nodes = enumerate(self.graph.nodes)
             shardings = {i: node.memo.sharding for i, node in nodes if node.memo is not None}
+            bounds: defaultdict[int, dict[int, tuple[int, ...]]] = defaultdict(dict)
+            for i, member, at in self.bundled:
+                bounds[member][i] = at
             with collected_later():
                 return {
-                    member: given_from(program.given, member, self.bundled, shardings)
+                    member: given_from(program.given, member, bounds[member], shardings)
                     for member, program in programs.by_member.items()
                 }
 
