@@ -198,10 +198,10 @@ def _tile_scan(xp: Namespace, x: Block, totals: Block, starts: Block, *, params:
     carry = _fold(xp, name, xp.take(totals, before, axis=0), loop)
     if xp is not np:
         return combine(xp, name)(carry, _scan(xp, name, x, 0, loop))
-    # One pass: the first row takes the carry along.
-    x = x.astype(loop)
-    getattr(np, name)(carry[0], x[0], out=x[0, ...])
-    return _scan(xp, name, x, 0, loop)
+    # One pass, in place: the first row takes the carry along.
+    made, ufunc = x.astype(loop), getattr(np, name)
+    ufunc(carry[0], made[0], out=made[0, ...])
+    return ufunc.accumulate(made, axis=0, dtype=loop_dtype(loop), out=made)
 
 
 def _tile_segments(xp: Namespace, x: Block, bounds: Block, *, params: Params) -> Block:
