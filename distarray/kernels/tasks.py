@@ -86,15 +86,15 @@ def _explained(run: Run, *, is_in_pool: bool = False) -> Run:
 
 
 def _room_for(tile: TileSpec | int, args: Sequence[Any]) -> AbstractContextManager[Any]:
-    """Return the context in which a worker has room for what is made of arguments: as much as is read of them, and what
-    is put together to be read.
+    """Return the context in which a worker has room for what is made of arguments: as much as is read of them, as much
+    again on the way, and what is put together to be read.
     """
     if POOL.full is None:
         return _NO_CONTEXT
     if args and isinstance(tile, TileSpec) and tile.reads:
-        read = [prod(r.shape) * r.dtype.itemsize * (1 + (len(r.parts) > 1)) for r in tile.reads]
+        read = [prod(r.shape) * r.dtype.itemsize * (2 + (len(r.parts) > 1)) for r in tile.reads]
         return POOL.room_for(sum(read))
-    return POOL.room_for(sum([a.nbytes for a in args if type(a) is np.ndarray]))
+    return POOL.room_for(2 * sum([a.nbytes for a in args if type(a) is np.ndarray]))
 
 
 def _device_of(stage: StageSpec, tile: TileSpec | int) -> AbstractContextManager[Any]:
