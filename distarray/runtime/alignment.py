@@ -9,7 +9,6 @@ header was, in place; of other messages only what is small is copied, since both
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,12 +78,11 @@ class AlignedLoad:
 
     def __call__(self, stored: Any) -> Any:
         x = self.load(stored)
-        is_alone = type(stored) is bytearray and struct.unpack_from("Q", stored) == (2,)  # frames: a header and data
-        if type(x) is not np.ndarray or x.flags.aligned or not is_alone or not x.flags.forc or x.dtype.hasobject:
+        if type(x) is not np.ndarray or x.flags.aligned or not x.flags.forc or type(stored) is not bytearray:
             return x
         buffer = np.frombuffer(stored, np.uint8)
         begin = x.ctypes.data - buffer.ctypes.data
-        if not 0 < begin <= buffer.nbytes - x.nbytes:
+        if not ALIGNMENT < begin == buffer.nbytes - x.nbytes:  # only what dask has read lies before it
             return x  # it was copied already, or decompressed
         moved = x.ctypes.data % ALIGNMENT
         ctypes.memmove(x.ctypes.data - moved, x.ctypes.data, x.nbytes)

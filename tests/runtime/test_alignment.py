@@ -121,7 +121,7 @@ def test_only_small_messages_are_copied(worker: Worker, monkeypatch: pytest.Monk
         assert found.flags.aligned if n < 10_000 else found.base is not None
 
 
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", [*SIZES, (66 << 20) // 16], ids=str)  # the last one is more than dask puts into a frame
 def test_what_comes_from_disk_is_moved_in_place(worker: Worker, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
     align_reads(worker)
     monkeypatch.setattr(POOL, "memory", 0)
