@@ -143,18 +143,3 @@ def test_bundle_in_use_is_not_read_twice(worker: Worker) -> None:
     worker.data["x"] = made = Bundle([X])
     worker.data.evict()
     assert worker.data["x"] is made
-
-
-def is_aligned(x: np.ndarray) -> bool:
-    return x.flags.aligned
-
-
-@pytest.mark.cluster
-def test_workers_read_aligned_arrays_of_each_other(process_cluster: Any) -> None:
-    import distarray as dx
-
-    assert dx.ones(8).sum() == 8  # our plugin is there
-    first, second, *_ = process_cluster.scheduler_info(n_workers=-1)["workers"]
-    for n in (7, 1001, 30_003):
-        x = process_cluster.submit(np.ones, (n, 3), workers=[first])
-        assert process_cluster.submit(is_aligned, x, workers=[second]).result(30)

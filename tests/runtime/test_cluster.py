@@ -22,6 +22,7 @@ from distributed.core import Status
 
 from distarray import config
 from distarray.kernels.buffers import BufferPool
+from distarray.runtime.alignment import AlignedLoad
 from distarray.runtime.clients import active_client, placement_of, resolve_members, team_for_client
 from distarray.runtime.cluster import EMBED_NBYTES, BlocksLostError, ClusterExecutor, failed_key
 from distarray.runtime.worker_plugin import CUT, GONE, LOST_SECONDS, LineagePlugin
@@ -460,11 +461,13 @@ def test_workers_do_not_wait_for_a_lost_peer(cluster4):
 
 
 @pytest.mark.parametrize("status", [Status.running, Status.closing])
-def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch, status):
+def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch, status, tmp_path):
     pool = BufferPool()
     monkeypatch.setattr("distarray.runtime.worker_plugin.POOL", pool)
     monkeypatch.setattr("distarray.runtime.worker_plugin.LATE_SECONDS", 0.01)
     manager = SimpleNamespace(memory_limit=512 << 20)
+    from distributed.spill import SpillBuffer
+
     plugin = LineagePlugin("this")
     worker = SimpleNamespace(
         stream_handlers={"other": 1},
@@ -473,12 +476,13 @@ def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch, status):
         plugins={CUT: plugin},
         nanny="tcp://nanny",
         status=Status.running,
-        data={},
+        data=SpillBuffer(str(tmp_path), target=1 << 40),
     )
     plugin.setup(worker)
     plugin.leave("another")  # the message of one that was here before
     assert pool.memory == 512 << 20
     assert 0 < pool.full < pool.memory
+    assert isinstance(worker.data.slow.data.load, AlignedLoad)
     assert worker.plugins == {CUT: plugin}
     worker.status = status
 
