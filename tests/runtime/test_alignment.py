@@ -15,7 +15,9 @@ pytest.importorskip("distributed")
 from distributed.protocol import deserialize_bytes, serialize_bytelist
 from distributed.protocol.serialize import dask_deserialize
 from distributed.spill import SpillBuffer
+from on_workers import is_aligned
 
+import distarray as dx
 from distarray.kernels.buffers import POOL
 from distarray.runtime.alignment import align_reads, read_as_dask
 from distarray.runtime.bundles import Bundle
@@ -143,3 +145,12 @@ def test_bundle_in_use_is_not_read_twice(worker: Worker) -> None:
     worker.data["x"] = made = Bundle([X])
     worker.data.evict()
     assert worker.data["x"] is made
+
+
+@pytest.mark.cluster
+def test_workers_read_aligned_arrays_of_each_other(process_cluster: Any) -> None:
+    dx.arange(10, sharding=(dx.current_team().mesh.names[0],)).persist()  # our plugin is there
+    first, second, *_ = process_cluster.scheduler_info(n_workers=-1)["workers"]
+    for n in (7, 1001, 30_003):
+        x = process_cluster.submit(np.ones, (n, 3), workers=[first])
+        assert process_cluster.submit(is_aligned, x, workers=[second]).result(30)

@@ -112,3 +112,8 @@ def waits_for_event(block: Any) -> Any:
 def sum_of_some(x: Any) -> float:
     """Return what a task reads of an array that came to it by name."""
     return float(np.asarray(x[2:13]).sum())
+
+
+def is_aligned(x: np.ndarray) -> bool:
+    """Return whether the elements of an array that came to a task can be used as they lie."""
+    return x.flags.aligned
