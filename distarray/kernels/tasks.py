@@ -59,12 +59,15 @@ def _resumed(blocks: Sequence[Array]) -> Unfinished:
 
 Run = TypeVar("Run", bound=Callable[..., Any])
 
+#: What tasks make and what they need to make it, at most, in terms of what they make.
+SCRATCH = 2
+
 
 def _explained(run: Run, *, is_in_pool: bool = False) -> Run:
     """Let errors of a stage's task name the operations and the user's lines; their class stays.
 
-    Kernels run on the device of the tile. A worker whose memory is full makes room first: for about as much as the
-    kernel reads; or, where all that it makes lies in memory of the pool (`is_in_pool`), for that when it is leased.
+    Kernels run on the device of the tile. A worker whose memory is full makes room first, by what the kernel
+    reads (`_room_for`); or, where all that it makes lies in memory of the pool (`is_in_pool`), when that is leased.
     """
 
     @functools.wraps(run)
@@ -86,15 +89,15 @@ def _explained(run: Run, *, is_in_pool: bool = False) -> Run:
 
 
 def _room_for(tile: TileSpec | int, args: Sequence[Any]) -> AbstractContextManager[Any]:
-    """Return the context in which a worker has room for what is made of arguments: as much as is read of them, as much
-    again on the way, and what is put together to be read.
+    """Return the context in which a worker has room for what is made of arguments: `SCRATCH` times what is read of
+    them, and what is put together to be read.
     """
     if POOL.full is None:
         return _NO_CONTEXT
     if args and isinstance(tile, TileSpec) and tile.reads:
-        read = [prod(r.shape) * r.dtype.itemsize * (2 + (len(r.parts) > 1)) for r in tile.reads]
+        read = [prod(r.shape) * r.dtype.itemsize * (SCRATCH + (len(r.parts) > 1)) for r in tile.reads]
         return POOL.room_for(sum(read))
-    return POOL.room_for(2 * sum([a.nbytes for a in args if type(a) is np.ndarray]))
+    return POOL.room_for(SCRATCH * sum([a.nbytes for a in args if type(a) is np.ndarray]))
 
 
 def _device_of(stage: StageSpec, tile: TileSpec | int) -> AbstractContextManager[Any]:

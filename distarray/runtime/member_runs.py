@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from distarray.expr.expr import Environment, Expr
+from distarray.kernels.tasks import SCRATCH
 from distarray.lower.credits import Programs, Sizes, held_at_steps, peaks
 from distarray.lower.footprint import Need, footprint
 from distarray.lower.liveness import Liveness, sizes_of
@@ -44,8 +45,6 @@ from distarray.sharding.dealing import n_elements
 
 #: Turns that messages may come ahead of the first step that reads them: the first of these that fits.
 AHEAD = (2, 1, 0)
-#: What tasks make and what they need to make it, at most, in terms of what they make.
-SCRATCH = 2
 
 
 class _Tried(NamedTuple):

@@ -41,6 +41,7 @@ UNDER_WAY = 0.9
 COMPILER_NBYTES = 1 << 30
 #: Where a worker has no limit, or says nothing.
 _UNKNOWN = 4 << 30
+#: Where it is no matter.
 _UNBOUNDED = 1 << 62
 #: By team: what is known of its workers.
 _facts: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
