@@ -237,7 +237,11 @@ def flag(value: Any, name: str) -> bool:
 
 
 def keeps_axes(keepdims: Any) -> bool:
-    """Return ``keepdims=`` of a reduction: numpy's take True, False and integers, and refuse a ``numpy.bool``."""
+    """Return ``keepdims=`` of a reduction, False if it is not given: numpy's take True, False and integers, and refuse
+    a ``numpy.bool``.
+    """
+    if keepdims is np._NoValue:
+        return False
     if isinstance(keepdims, np.bool):
         raise TypeError(f"keepdims={shown(keepdims)}: 'numpy.bool' object cannot be interpreted as an integer")
     return flag(keepdims, "keepdims")

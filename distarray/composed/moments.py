@@ -20,9 +20,9 @@ from distarray.types import DType, DTypeLike
 
 
 def not_nan(x: DistArray, where: Any) -> Any:
-    """Return which elements count: those that `where` says (None: all) and that are not nan."""
-    numbers = elementwise.logical_not(elementwise.isnan(x))
-    return numbers if where is None else elementwise.logical_and(numbers, mask_of(where))
+    """Return which elements count: those that `where` says and that are not nan."""
+    numbers, mask = elementwise.logical_not(elementwise.isnan(x)), mask_of(where)
+    return numbers if mask is None else elementwise.logical_and(numbers, mask)
 
 
 def _dtypes(x: DistArray, dtype: DTypeLike, passes_nan: bool) -> tuple[DType, DType]:

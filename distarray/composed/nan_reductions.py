@@ -89,7 +89,7 @@ def nanmean(
     x = as_distarray(x)
     if x.dtype.kind not in "fc":
         return mean(x, axis, dtype, out, keepdims, where=where)
-    counted = not_nan(x, None if where is True else where)
+    counted = not_nan(x, where)
     _check_inexact(x, dtype, out)
     made = masked_mean(
         without_nan(x, 0.0), axis, dtype, keeps_axes(keepdims), counted, out, passes_nan=True, is_zero=where is True
@@ -135,7 +135,7 @@ def _nanvar(
     less = corrected(ddof, correction)
     if x.dtype.kind not in "fc":
         return variance(x, axis, dtype, out, less, keepdims, where, mean)
-    counted = not_nan(x, None if where is True else where)
+    counted = not_nan(x, where)
     about = None if mean is _NOT_GIVEN else mean
     plain = without_nan(x, 0.0)
     return masked_variance(

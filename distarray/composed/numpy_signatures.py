@@ -17,7 +17,14 @@ from distarray.array.array import DistArray
 from distarray.array.out import into, into_copied
 from distarray.composed.moments import masked_mean, masked_variance
 from distarray.composed.nonzero import nonzero
-from distarray.composed.ufunc_reductions import dtype_of_out, loop_dtype, mask_of, reduce, reduced_for
+from distarray.composed.ufunc_reductions import (
+    dtype_of_out,
+    is_everything,
+    loop_dtype,
+    mask_of,
+    reduce,
+    reduced_for,
+)
 from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
 from distarray.expr.side_by_side import side_by_side
@@ -38,13 +45,9 @@ from distarray.types import AxesLike, Casting, DTypeLike
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 
 
-def _keep(keepdims: Any) -> bool:
-    return False if keepdims is _NOT_GIVEN else keeps_axes(keepdims)
-
-
 def _is_plain(initial: Any, where: Any) -> bool:
     """Return whether all elements count and nothing else."""
-    return initial is _NOT_GIVEN and (where is _NOT_GIVEN or where is True)
+    return initial is _NOT_GIVEN and is_everything(where)
 
 
 # ----------------------------------------------------------------------------------------------- reductions
@@ -64,7 +67,7 @@ def sum(
 ) -> DistArray:
     """Return the sum over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
     if _is_plain(initial, where) and out is None:
-        return reductions.sum(x, axis, dtype, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+        return reductions.sum(x, axis, dtype, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     return reduce(np.add, x, axis, dtype, out, keepdims, initial, where)
 
 
@@ -82,7 +85,7 @@ def prod(
 ) -> DistArray:
     """Return the product over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
     if _is_plain(initial, where) and out is None:
-        return reductions.prod(x, axis, dtype, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+        return reductions.prod(x, axis, dtype, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     return reduce(np.multiply, x, axis, dtype, out, keepdims, initial, where)
 
 
@@ -94,7 +97,7 @@ def max(
 ) -> DistArray:  # fmt: skip
     """Return the largest element along `axis`; nan where there is one."""
     if _is_plain(initial, where) and out is None:
-        return reductions.max(x, axis, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+        return reductions.max(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     return reduce(np.maximum, x, axis, None, out, keepdims, initial, where)
 
 
@@ -106,7 +109,7 @@ def min(
 ) -> DistArray:  # fmt: skip
     """Return the smallest element along `axis`; nan where there is one."""
     if _is_plain(initial, where) and out is None:
-        return reductions.min(x, axis, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+        return reductions.min(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     return reduce(np.minimum, x, axis, None, out, keepdims, initial, where)
 
 
@@ -121,7 +124,7 @@ def any(
 ) -> DistArray:
     """Return whether any element along `axis` is true."""
     if _is_plain(_NOT_GIVEN, where) and out is None:
-        return reductions.any(x, axis, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+        return reductions.any(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     return reduce(np.logical_or, x, axis, None, out, keepdims, where=where)
 
 
@@ -132,7 +135,7 @@ def all(
 ) -> DistArray:
     """Return whether all elements along `axis` are true."""
     if _is_plain(_NOT_GIVEN, where) and out is None:
-        return reductions.all(x, axis, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+        return reductions.all(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     return reduce(np.logical_and, x, axis, None, out, keepdims, where=where)
 
 
@@ -151,10 +154,10 @@ def count_nonzero(x: Any, /, axis: AxesLike = None, *, keepdims: bool = False) -
 def ptp(x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN) -> DistArray:
     """Return the largest minus the smallest element along `axis`."""
     if out is None:
-        return reductions.ptp(x, axis, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+        return reductions.ptp(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     largest = reduced_for(out, np.maximum, x, axis, None, keepdims)
     held = largest.astype(dtype_of_out(out, largest.dtype), copy=False)  # where numpy subtracts from it
-    return into(out, elementwise.subtract(held, reductions.min(x, axis, keepdims=_keep(keepdims))))  # type: ignore[no-any-return]
+    return into(out, elementwise.subtract(held, reductions.min(x, axis, keepdims=keeps_axes(keepdims))))  # type: ignore[no-any-return]
 
 
 @ready_made(1)
@@ -193,8 +196,8 @@ def mean(
 ) -> DistArray:
     """Return the mean over `axis`; of integers in double."""
     if _is_plain(_NOT_GIVEN, where) and out is None and (dtype is None or as_dtype(dtype) != np.float16):
-        return reductions.mean(x, axis, dtype, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
-    return _put(out, masked_mean(as_distarray(x), axis, dtype, _keep(keepdims), _counted(where), out))
+        return reductions.mean(x, axis, dtype, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
+    return _put(out, masked_mean(as_distarray(x), axis, dtype, keeps_axes(keepdims), mask_of(where), out))
 
 
 def corrected(ddof: float | None, correction: Any) -> float:
@@ -229,7 +232,7 @@ def std(
     """Return the standard deviation over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`)."""
     less = corrected(ddof, correction)
     if _is_plain(mean, where) and _is_of_moments(x, dtype, out):
-        return into(out, reductions.std(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
+        return into(out, reductions.std(x, axis, dtype=dtype, ddof=less, keepdims=keeps_axes(keepdims)))  # type: ignore[no-any-return]
     return into(out, root(variance(x, axis, dtype, out, less, keepdims, where, mean), out))  # type: ignore[no-any-return]
 
 
@@ -264,9 +267,9 @@ def var(
 def variance(x: Any, axis: Any, dtype: Any, out: Any, less: float, keepdims: Any, where: Any, mean: Any) -> DistArray:
     """Return what `var` writes into `out`, with `less` taken off the count."""
     if _is_plain(mean, where) and _is_of_moments(x, dtype, out):
-        return reductions.var(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+        return reductions.var(x, axis, dtype=dtype, ddof=less, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     about = None if mean is _NOT_GIVEN else mean
-    return masked_variance(as_distarray(x), axis, dtype, less, _keep(keepdims), _counted(where), about, out)  # type: ignore[no-any-return]
+    return masked_variance(as_distarray(x), axis, dtype, less, keeps_axes(keepdims), mask_of(where), about, out)  # type: ignore[no-any-return]
 
 
 def _is_of_moments(x: Any, dtype: DTypeLike, out: Any) -> bool:
@@ -281,11 +284,6 @@ def _is_of_moments(x: Any, dtype: DTypeLike, out: Any) -> bool:
         return True
     is_real = wanted.kind == "f" and given.kind != "c" and wanted != np.float16
     return given.kind in "mM" or is_real or wanted.kind == given.kind == "c"
-
-
-def _counted(where: Any) -> Any:
-    """Return which elements count, None: all."""
-    return None if where is _NOT_GIVEN or where is True else mask_of(where)
 
 
 @ready_made(1)
@@ -369,8 +367,7 @@ def clip(
     if dtype is not None:
         x = as_distarray(x).astype(dtype, casting=casting)
     result = elementwise.clip(x, low, high)
-    if where is not True:
-        mask = mask_of(where)
+    if (mask := mask_of(where)) is not None:
         kept = result if out is None else out
         result = elementwise.where(mask, result.astype(kept.dtype, casting=casting, copy=False), kept)
     casting = choice(casting, CASTINGS, "casting")

@@ -48,8 +48,15 @@ def _check(ufunc: np.ufunc, method: str) -> None:
         raise ValueError(f"{method} only supported for functions returning a single value")
 
 
+def is_everything(where: Any) -> bool:
+    """Return whether ``where=`` leaves nothing out, as it does if it is not given."""
+    return where is True or where is _NOT_GIVEN
+
+
 def mask_of(where: Any) -> Any:
-    """Return ``where=`` as an array of booleans, ours or numpy's."""
+    """Return ``where=`` as an array of booleans, ours or numpy's; None if it leaves nothing out."""
+    if is_everything(where):
+        return None
     if not hasattr(where, "dtype"):
         return host_array(where, "where", np.bool_)
     if not np.can_cast(where.dtype, np.bool_, "safe"):
@@ -60,7 +67,7 @@ def mask_of(where: Any) -> Any:
 
 
 def mask_over(x: DistArray, where: Any) -> Any:
-    """Return ``where=`` as an array of booleans of the shape of `x` that lives where `x` does.
+    """Return `mask_of` as an array of the shape of `x` that lives where `x` does.
 
     Raises
     ------
@@ -68,6 +75,8 @@ def mask_over(x: DistArray, where: Any) -> Any:
         If it does not broadcast to that shape.
     """
     mask = mask_of(where)
+    if mask is None:
+        return None
     if broadcast_shapes(mask.shape, x.shape) != x.shape:
         raise ValueError(f"where= of shape {mask.shape} does not broadcast to the shape {x.shape} of the operand")
     return manipulation.broadcast_to(beside(x, mask), x.shape)
@@ -115,7 +124,7 @@ def reduce(
     """
     _check(ufunc, "reduce")
     if out is None:
-        n = 1 if where is True or where is _NOT_GIVEN else 2
+        n = 1 if is_everything(where) else 2
         return _reduction_by(ufunc, n)(x, where, axis, dtype, keepdims, initial)
     result = reduced_for(out, ufunc, x, axis, dtype, keepdims, initial, where)
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
@@ -146,7 +155,7 @@ def reduced_for(
     name = ufunc.__name__
     x = as_distarray(x)
     axes = reduced_axes(axis, x.ndim)
-    keep = False if keepdims is _NOT_GIVEN else keeps_axes(keepdims)
+    keep = keeps_axes(keepdims)
     loop = loop_dtype(ufunc, "reduce", x, dtype, out)
     if len(axes) > 1 and (name not in ufunc_methods.ASSOCIATIVE or ufunc is np.lcm):  # numpy does not know it of lcm
         raise ValueError(f"reduction operation '{name}' is not reorderable, so at most one axis may be specified")
@@ -157,7 +166,7 @@ def reduced_for(
         if start is not None:
             # numpy puts it where the result is to be, and begins with what is there then
             start = np.array([start]).astype(dtype_of_out(out, loop)).astype(loop)[0]
-    mask = None if where is True or where is _NOT_GIVEN else mask_over(x, where)
+    mask = mask_over(x, where)
     if mask is not None and start is None:
         raise ValueError(
             f"reduction operation '{name}' does not have an identity, so to use a where mask one has to specify "

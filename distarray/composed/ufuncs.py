@@ -101,8 +101,7 @@ def _call(
     memory_order(options.get("order"))
     casting = options.get("casting")
     casting = "same_kind" if casting is None else choice(casting, CASTINGS, "casting")
-    where = options.get("where", True)
-    mask = None if where is True else mask_of(where)
+    mask = mask_of(options.get("where", True))
     inputs = _at_home(inputs, (*outs, mask))
     loop = _loop(ufunc, inputs, options, casting)
     if loop is not None:
