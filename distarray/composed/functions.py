@@ -190,8 +190,7 @@ def putmask(a: DistArray, mask: Any, values: Any) -> None:
     given = _given(a, values, "safe")
     if given.size == 0:
         return
-    given = _repeated(given, a.size)
-    _write_where(a, at.reshape(a.shape), given.reshape(a.shape) if given.ndim else given)
+    _write_where(a, at.reshape(a.shape), given.reshape(()) if given.size == 1 else resize(given, a.shape))
 
 
 @writes_host(np.place)
@@ -206,14 +205,6 @@ def place(arr: DistArray, mask: Any, vals: Any) -> None:
     if not given.size:
         raise ValueError("Cannot insert from an empty array!")
     put(arr, at, given)
-
-
-def _repeated(values: DistArray, n: int) -> DistArray:
-    """Return the elements in one axis, repeated to be `n`: one element broadcasts. There is one at least."""
-    repeated: DistArray = (
-        values.reshape(()) if values.size == 1 else repetition.tile(values.ravel(), -(-n // values.size))[:n]
-    )
-    return repeated
 
 
 @writes_host(np.put)
@@ -255,7 +246,7 @@ def fill_diagonal(a: DistArray, val: Any, wrap: bool = False) -> None:
         val = _given(a, val)
         if not val.size or not n:
             return
-        val = _repeated(val, n)
+        val = val.reshape(()) if val.size == 1 else resize(val, n)
     if a.ndim > 2:
         a[(np.arange(n),) * a.ndim] = val
     else:

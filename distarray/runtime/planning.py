@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from distarray import config
@@ -208,11 +207,9 @@ def plan_with_inputs(
         return partition(graph, env, limits, current_rates(), inputs, effort, config.get("objective"))
 
 
-def plan_of(
-    targets: Sequence[Expr], stand_ins: Mapping[int, Expr] = MappingProxyType({})
-) -> tuple[Plan, Graph, Environment]:
-    """Return the plan of pending targets, made or from the cache; nothing runs. For `stand_ins` see `canonical`."""
+def plan_of(targets: Sequence[Expr]) -> tuple[Plan, Graph, Environment]:
+    """Return the plan of pending targets, made or from the cache; nothing runs."""
     order = crossing.graph(targets)
     env = targets[0].env
-    graph = canonical(order, {id(t) for t in targets}, context_of(env), stand_ins)
+    graph = canonical(order, {id(t) for t in targets}, context_of(env))
     return found_plan(graph, env), graph, env
