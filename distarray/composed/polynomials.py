@@ -30,14 +30,14 @@ def _zeros(x: DistArray, n: int, dtype: Any = None) -> DistArray:
 
 def _coefficients(p: Any, beside_: Any = None) -> DistArray:
     """Return `p` where `beside_` lives: a vector, and no number."""
-    x: DistArray = beside(beside_, p) if isinstance(beside_, DistArray) else as_distarray(p)
+    x: DistArray = beside(beside_, p)
     if not x.ndim:
         raise TypeError(f"p={shown(p)} must be a vector of coefficients")
     return x
 
 
 def _both(a: Any, b: Any) -> tuple[DistArray, DistArray]:
-    x = atleast_1d(a if isinstance(a, DistArray) or not isinstance(b, DistArray) else beside(b, a))
+    x = atleast_1d(beside(b, a))
     return x, atleast_1d(beside(x, b))
 
 
@@ -146,7 +146,7 @@ def polyval(p: Any, x: Any) -> DistArray:
     """Return the values of a polynomial at `x`, by Horner's rule: a step for each coefficient, all of them in one
     pass.
     """
-    x = beside(p, x) if isinstance(p, DistArray) else as_distarray(x)
+    x = beside(p, x)
     coefficients = _coefficients(p, x)
     y: DistArray = zeros_like(x)
     for i in range(coefficients.shape[0]):
@@ -184,7 +184,7 @@ def polyfit(
     parse_shape(order, "deg")
     if rcond is not None:
         number(rcond, "rcond", real=True)
-    x = beside(y, x) + 0.0 if isinstance(y, DistArray) else as_distarray(x) + 0.0
+    x = beside(y, x) + 0.0
     y = beside(x, y) + 0.0
     _check_points(x, y)
     if rcond is None:

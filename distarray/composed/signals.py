@@ -72,7 +72,7 @@ def _is_finite(v: Any) -> bool:
 
 def _vectors(a: Any, v: Any) -> tuple[DistArray, DistArray]:
     """Return both as vectors; host data where the other one lives."""
-    x = beside(v, a) if isinstance(v, DistArray) else as_distarray(a)
+    x = beside(v, a)
     return _vector(x), _vector(beside(x, v))
 
 

@@ -36,7 +36,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     """
     if axis is not None:
         axisa = axisb = axisc = axis
-    x = as_distarray(a) if isinstance(a, DistArray) or not isinstance(b, DistArray) else beside(b, a)
+    x = beside(b, a)
     y = beside(x, b)
     if not x.ndim or not y.ndim:
         raise ValueError("At least one array has zero dimension")
@@ -173,7 +173,7 @@ def tensorinv(a: Any, ind: int = 2) -> DistArray:
 @side_by_side
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> DistArray:
     """Return the `x` for which ``tensordot(a, x, x.ndim)`` is `b`; `axes` of `a` are moved to its end first."""
-    x = as_distarray(a) if isinstance(a, DistArray) or not isinstance(b, DistArray) else beside(b, a)
+    x = beside(b, a)
     y = beside(x, b)
     order = list(range(x.ndim))
     for axis in () if axes is None else integers(axes, "axes"):

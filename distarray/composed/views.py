@@ -39,9 +39,11 @@ def as_it_is(x: Any) -> DistArray:
     return x.copy() if isinstance(x, DistArray) else asarray(x)
 
 
-def beside(x: DistArray, given: Any) -> DistArray:
-    """Return `given`, or the array of host data where `x` lives."""
-    return given if isinstance(given, DistArray) else asarray(given, team=x.team, device=x.device)
+def beside(x: Any, given: Any) -> DistArray:
+    """Return `given`, or the array of host data: where `x` lives, if that is an array here."""
+    if isinstance(given, DistArray) or not isinstance(x, DistArray):
+        return as_distarray(given)
+    return asarray(given, team=x.team, device=x.device)
 
 
 def without_number(x: DistArray) -> DistArray:

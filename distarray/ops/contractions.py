@@ -249,8 +249,7 @@ def _axis_last(node: Expr, axis: int) -> Expr:
 @ready_made(2)
 def tensordot(x1: Array, x2: Array, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
     """Return the sum of products over `axes`: so many last and first axes, or these axes of each operand."""
-    operands = unbox("tensordot", (x1, x2))
-    a, b = (n if type(n) is Expr else scalar_node(n, operands.env) for n in operands.nodes)
+    a, b, box = _pair("tensordot", x1, x2)
     left: Any
     right: Any
     if hasattr(axes, "__index__") and not getattr(axes, "ndim", 0):
@@ -278,7 +277,7 @@ def tensordot(x1: Array, x2: Array, /, axes: int | tuple[Sequence[int], Sequence
         other[j] = own[i]
     result = (*(i for i in own if i not in left), *(v for j, v in enumerate(other) if j not in right))
     dtype = _product_dtype(a.dtype, b.dtype)
-    return operands.box(contraction((a, b), (own, tuple(other)), result, dtype, "dot"))
+    return box(contraction((a, b), (own, tuple(other)), result, dtype, "dot"))
 
 
 def scalar_node(value: Any, env: Any) -> Expr:
@@ -291,11 +290,10 @@ def scalar_node(value: Any, env: Any) -> Expr:
 @ready_made(2)
 def outer(x1: Array, x2: Array, /) -> Array:
     """Return all products of the elements of two vectors; arrays are flattened first."""
-    operands = unbox("outer", (x1, x2))
-    a, b = (n if type(n) is Expr else scalar_node(n, operands.env) for n in operands.nodes)
+    a, b, box = _pair("outer", x1, x2)
     a, b = bind_reshape(a, (a.size,)), bind_reshape(b, (b.size,))
     column = bind_get(a, Affine.identity(a.shape).expanded(1))
-    return operands.box(multiply(column, b))
+    return box(multiply(column, b))
 
 
 @ready_made(2)
