@@ -13,7 +13,7 @@ from distarray.expr.bind import bind, bind_get, bind_map, bind_put, bind_reshape
 from distarray.expr.expr import Expr, Scalar, Stored
 from distarray.expr.lens import Affine, Bits, Lens, Reshape, Sliding
 from distarray.ops.creation import constant
-from distarray.ops.elementwise import ASTYPE, COMPLEX, bits, imag, real
+from distarray.ops.elementwise import ASTYPE, COMPLEX, as_array, bits, imag, real
 from distarray.ops.lenses import broadcast_lens
 from distarray.ops.sliding import read_windows
 from distarray.types import DType, Shape
@@ -58,16 +58,16 @@ def put(expr: Expr, lens: Lens, value: Expr | Scalar) -> Expr:
     if type(link) is Reshape:
         return bind_reshape(put(bind_reshape(expr, link.shape), rest, value), expr.shape)
     if type(link) is Bits:
-        combined = bits(put(bits(expr, link.dtype), rest, value), expr.dtype.str)
-        return combined if combined.shape else cast(combined, expr.dtype)
+        combined: Expr = as_array(bits(put(bits(expr, link.dtype), rest, value), expr.dtype.str))
+        return combined
     return _put_component(expr, link.part, rest, value)  # type: ignore[union-attr]  # a Component
 
 
 def _put_component(expr: Expr, part: str, rest: Lens, value: Expr | Scalar) -> Expr:
     parts = {"real": real(expr), "imag": imag(expr)}
     parts[part] = put(parts[part], rest, value)
-    combined: Expr = bind(COMPLEX, (parts["real"], parts["imag"]), expr.shape, expr.dtype)
-    return combined if combined.shape else cast(combined, expr.dtype)
+    combined: Expr = as_array(bind(COMPLEX, (parts["real"], parts["imag"]), expr.shape, expr.dtype))
+    return combined
 
 
 def _whole(expr: Expr, value: Expr | Scalar) -> Expr:

@@ -26,7 +26,6 @@ def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> DistA
         raise TypeError("Expected an input array of integer or boolean data type")
     x, axis = _vectors(x, axis)
     weights = _of_bits(bitorder)
-    x = moveaxis(x, axis, -1)
     n = x.shape[-1]
     padded = padding.pad(x != 0, [(0, 0)] * (x.ndim - 1) + [(0, -n % 8)])
     bits = padded.reshape((*x.shape[:-1], -(-n // 8), 8)).astype(np.uint8)
@@ -50,7 +49,6 @@ def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bit
         raise TypeError("Expected an input array of unsigned byte data type")
     x, axis = _vectors(x, axis)
     weights = _of_bits(bitorder)
-    x = moveaxis(x, axis, -1)
     bits = elementwise.not_equal(elementwise.bitwise_and(x[..., None], weights), 0).astype(np.uint8)
     bits = bits.reshape((*x.shape[:-1], x.shape[-1] * 8))
     n = bits.shape[-1]
@@ -66,9 +64,11 @@ def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bit
 
 
 def _vectors(x: DistArray, axis: int | None) -> tuple[DistArray, int]:
+    """Return an array with its vectors along the last axis, and the axis along which they were."""
     if axis is None or not x.ndim:  # a number has the axis that it would have
         return x.ravel(), 0 if axis is None else normalize_axis(axis, 1)
-    return x, normalize_axis(axis, x.ndim)
+    axis = normalize_axis(axis, x.ndim)
+    return moveaxis(x, axis, -1), axis
 
 
 def _of_bits(bitorder: str) -> Any:

@@ -171,10 +171,6 @@ def linspace(start: Any, stop: Any, num: int, dtype: DTypeLike | None, endpoint:
     `start` and `stop` are scalars.
     """
     num = count(num, "num")
-    if num < 0:
-        raise ValueError(f"Number of samples, {num}, must be non-negative.")
-    if np.ndim(start) or np.ndim(stop):
-        raise TypeError("linspace: start and stop are scalars; for arrays compute start + arange(num) * step")
     number(start, "start"), number(stop, "stop")
     div = num - 1 if endpoint else num
     with np.errstate(all="ignore"):

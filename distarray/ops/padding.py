@@ -20,7 +20,7 @@ from distarray.expr.bind import bind_create, bind_get
 from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, reductions
-from distarray.ops.creation import EMPTY, constant
+from distarray.ops.creation import EMPTY, constant, fill_value_of
 from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.joining import joined
 from distarray.ops.lenses import slice_lens
@@ -153,7 +153,7 @@ def _filled(node: Expr, axis: int, width: int, value: Any) -> Expr:
     shape = (*node.shape[:axis], width, *node.shape[axis + 1 :])
     if value is None:
         return bind_create(EMPTY, shape, node.dtype, node.env)
-    return constant(shape, np.asarray(value).astype(node.dtype)[()], node.dtype, node.env)
+    return constant(shape, value, node.dtype, node.env)
 
 
 def _ramps(node: Expr, axis: int, widths: tuple[int, int], _mode: str, ends: Any) -> tuple[list[Expr], list[Expr]]:
@@ -164,7 +164,7 @@ def _ramps(node: Expr, axis: int, widths: tuple[int, int], _mode: str, ends: Any
         if not width:
             made.append([])
             continue
-        start = np.asarray(end).astype(exact)[()].item()
+        start = fill_value_of(end, exact).item()
         edge = elementwise.astype(bind_get(node, slice_lens(node.shape, axis, at, 1, 1)), exact, copy=False)
         steps = np.arange(width, dtype=np.float64)[:: -1 if back else 1]
         steps = steps.reshape([-1 if a == axis else 1 for a in range(node.ndim)])
