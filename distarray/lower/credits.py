@@ -165,20 +165,6 @@ def _turns(recipes: Mapping[Key, Recipe], members: Mapping[Key, int], ahead: int
     return {key: turns[key] for key in ordered}
 
 
-def peaks(
-    programs: Mapping[int, MemberProgram],
-    sizes: Sizes,
-    given: Mapping[int, int],
-    n_threads: int,
-    of: Collection[Key] | None = None,
-) -> dict[int, int]:
-    """Return the most bytes that each program with credits holds at any time, beside what it is given: see
-    `held_at_steps`.
-    """
-    found = held_at_steps(programs, sizes, given, n_threads, of)
-    return {member: max(held, default=0) for member, held in found.items()}
-
-
 def held_at_steps(
     programs: Mapping[int, MemberProgram],
     sizes: Sizes,
@@ -205,6 +191,11 @@ def held_at_steps(
             if slot >= program.first_step:
                 nbytes[number] = sizes.results[program.steps[slot - program.first_step].key]
     return {member: _held(program, sizes, nbytes, n_threads, of) for member, program in programs.items()}
+
+
+def peaks(held: Mapping[int, Sequence[int]]) -> dict[int, int]:
+    """Return the most bytes that each program holds at any time, of what it holds at its steps."""
+    return {member: max(nbytes, default=0) for member, nbytes in held.items()}
 
 
 def _held(

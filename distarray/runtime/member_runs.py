@@ -308,11 +308,11 @@ def _tried(instance: Instance, sizes: Sizes, ahead: int, made: frozenset[Leaf], 
     is_bounded = True
     for stage, needs, most in _bounded(instance):
         keys = {key for key, recipe in recipes.items() if stage in recipe.stages(key)}
-        moving = Counter(peaks(programs, sizes, given, n_threads, keys))
+        moving = Counter(peaks(held_at_steps(programs, sizes, given, n_threads, keys)))
         moving.update({member: need.source for member, need in needs.items()})
         is_bounded = is_bounded and max(moving.values(), default=0) <= most
     held = held_at_steps(programs, sizes, given, n_threads)
-    return _Tried(programs, held, {member: max(found, default=0) for member, found in held.items()}, is_bounded)
+    return _Tried(programs, held, peaks(held), is_bounded)
 
 
 def _nbytes(graph: Graph) -> dict[Leaf, int]:

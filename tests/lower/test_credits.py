@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from member_graphs import MemberGraph, Sized, graphs
 
-from distarray.lower.credits import Sizes, peaks, with_credits
+from distarray.lower.credits import Sizes, held_at_steps, peaks, with_credits
 from distarray.lower.member_programs import MemberProgram, SlotRef
 from distarray.lower.recipes import Leaf, Recipe
 
@@ -68,7 +68,7 @@ class Member:
 def test_in_every_order_of_events_all_ends_and_fits(graph: MemberGraph, ahead: int, rng: random.Random) -> None:
     programs = with_credits(graph.recipes, graph.members, graph.keep, graph.holders, ahead)
     given_away = {n: 0 for p in programs.values() for n, _ in p.sent.values()}
-    known = peaks(programs, graph.sizes(), given_away, 1)
+    known = peaks(held_at_steps(programs, graph.sizes(), given_away, 1))
     team = {m: Member(p, graph.given(p.given)) for m, p in programs.items()}
     granted: set[tuple[int, int]] = set()
     while True:
@@ -114,7 +114,7 @@ def test_a_pipe_holds_as_many_messages_as_it_is_ahead() -> None:
         members |= {("dx-make", 0, n): 0, ("dx-read", 1, n): 1}
     sizes = Sizes(dict.fromkeys(recipes, 100), dict.fromkeys(recipes, 100))
     for ahead in (0, 1, 3):
-        found = peaks(with_credits(recipes, members, [], {0: (0,)}, ahead), sizes, {}, 1)
+        found = peaks(held_at_steps(with_credits(recipes, members, [], {0: (0,)}, ahead), sizes, {}, 1))
         # One has what it makes, and what it made ahead, which leaves as late; the other what it makes and reads, and
         # what came ahead.
         assert found == {0: 100 + 2 * ahead * 100, 1: 100 + (1 + ahead) * 100}
@@ -136,7 +136,7 @@ def test_a_block_that_steps_fill_one_after_the_other_counts_once() -> None:
     needs = {key: 0 if key[0] == "dx-fill" and key[2] else n for key, n in results.items()}
     programs = with_credits(recipes, members, [("dx-other", 2, 0)], {0: (0,)}, 1)
     sizes = Sizes(results, needs)
-    assert peaks(programs, sizes, {}, 1) == {0: 300, 1: 1200}
+    assert peaks(held_at_steps(programs, sizes, {}, 1)) == {0: 300, 1: 1200}
     filled = {key for key in recipes if key[0] == "dx-fill"}
-    assert peaks(programs, sizes, {}, 1, filled) == {0: 0, 1: 1200}
-    assert peaks(programs, sizes, {}, 1, {("dx-other", 2, 0)}) == {0: 0, 1: 7}
+    assert peaks(held_at_steps(programs, sizes, {}, 1, filled)) == {0: 0, 1: 1200}
+    assert peaks(held_at_steps(programs, sizes, {}, 1, {("dx-other", 2, 0)})) == {0: 0, 1: 7}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from member_graphs import MemberGraph, graphs
 
 from distarray.kernels.tasks import make
-from distarray.lower.credits import Sizes, peaks, with_credits
+from distarray.lower.credits import Sizes, held_at_steps, peaks, with_credits
 from distarray.lower.making import with_making
 from distarray.lower.recipes import Leaf, Recipe
 
@@ -40,4 +40,4 @@ def test_what_is_made_is_held_as_long_as_it_is_read() -> None:
     sizes = Sizes(nbytes, nbytes)
     for ahead in (0, 2):
         programs = with_credits(made, places, [("dx-sum", 0, 9)], holders, ahead)
-        assert peaks(programs, sizes, {}, 1) == {0: 100 * (1 + ahead) + 2}
+        assert peaks(held_at_steps(programs, sizes, {}, 1)) == {0: 100 * (1 + ahead) + 2}

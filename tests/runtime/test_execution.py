@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from member_graphs import MemberGraph, graphs
 
-from distarray.lower.credits import peaks, with_credits
+from distarray.lower.credits import held_at_steps, peaks, with_credits
 from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef, member_programs
 from distarray.runtime.execution import Execution, StoppedError, nbytes_of
 from distarray.runtime.permits import Permits
@@ -116,7 +116,7 @@ def test_programs_with_credits_hold_no_more_than_is_known_before(
 ) -> None:
     programs = with_credits(graph.recipes, graph.members, graph.keep, graph.holders, ahead)
     given = {n: 0 for p in programs.values() for n, _ in p.sent.values()}
-    known = peaks(programs, graph.sizes(), given, n_threads)
+    known = peaks(held_at_steps(programs, graph.sizes(), given, n_threads))
     team = Team(programs, graph, n_threads)
     assert team.run() == graph.results(has_waits=False)
     for member, seen in team.observers.items():
