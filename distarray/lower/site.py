@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from distarray.planner.plan import UNBOUNDED
 from distarray.planner.rates import Rates
 
 
@@ -40,4 +41,4 @@ class Site:
     n_threads: int = 1
     overlap: bool | Literal["always"] = True
     n_templates: int = 512
-    bundle: int = 1 << 62
+    bundle: int = UNBOUNDED

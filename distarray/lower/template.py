@@ -21,7 +21,7 @@ from distarray.lower.messages import Key, Transfer
 from distarray.lower.process_program import ProcessProgram, process_program
 from distarray.lower.recipes import Leaf, Recipe, is_key
 from distarray.planner.cache import collected_later
-from distarray.planner.plan import Stage
+from distarray.planner.plan import UNBOUNDED, Stage
 
 if TYPE_CHECKING:
     from distarray.lower.records import Draft
@@ -63,7 +63,7 @@ class Lowered:
     members: dict[Key, int] = field(default_factory=dict)
     after: dict[Key, set[Key]] = field(default_factory=dict)
     outputs: dict[int, Output] = field(default_factory=dict)
-    bundle_nbytes: int = 1 << 62
+    bundle_nbytes: int = UNBOUNDED
     transfers: list[Transfer] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     kernels: Counter[tuple[str, Any]] = field(default_factory=Counter)

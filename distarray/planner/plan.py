@@ -20,6 +20,8 @@ from distarray.expr.op import FAMILIES, Family, Kind
 ALONE = "one member"
 #: Partial results that one combining task takes.
 FAN_IN = 8
+#: Bytes, where there is no limit to them.
+UNBOUNDED = 1 << 62
 
 
 def combining_tree(n_partials: Any) -> tuple[Any, Any]:
@@ -59,7 +61,7 @@ class Limits:
 
     block: int
     tile: int
-    member: int = 1 << 62
+    member: int = UNBOUNDED
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from distarray import config, hooks
 from distarray.expr.expr import Environment
 from distarray.kernels.buffers import POOL, resident_nbytes
 from distarray.kernels.devices import device_nbytes, n_devices
+from distarray.planner.plan import UNBOUNDED
 from distarray.runtime.clients import n_threads, placement_of, process_threads
 from distarray.runtime.connections import is_open
 from distarray.runtime.wire import SMALL_PARTS
@@ -41,8 +42,6 @@ UNDER_WAY = 0.9
 COMPILER_NBYTES = 1 << 30
 #: Where a worker has no limit, or says nothing.
 _UNKNOWN = 4 << 30
-#: Where it is no matter.
-_UNBOUNDED = 1 << 62
 #: By team: what is known of its workers.
 _facts: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
 
@@ -138,7 +137,7 @@ def bundle_nbytes(env: Environment) -> int:
     limited, since dask takes them to disk and back as a whole.
     """
     limit = _worker_facts(env).limit if env.is_cluster else None
-    return _UNBOUNDED if limit is None else limit // SMALL_PARTS
+    return UNBOUNDED if limit is None else limit // SMALL_PARTS
 
 
 def process_nbytes(dask_worker: Any) -> int:
