@@ -95,20 +95,20 @@ def fitted(
         floor = trials.floor()
         tries = tuple([n for n in tries if n >= floor]) or tries[-1:]
     found: list[tuple[bool, int, Plan]] = []
-    known, best = [trials], [plan]
+    begun = [trials]
     for bounds in _levels(tries, limits.member, room):
         for number in range(1 if plain is None else 2):
-            if number == len(known) and plain is not None:
-                best.append(plain())
-                known.append(_Trials(best[1], graph, env, limits, is_kept=is_kept))
+            if number == len(begun) and plain is not None:
+                begun.append(_Trials(plain(), graph, env, limits, is_kept=is_kept))
             for bound in bounds:
-                tried = known[number].within(bound)
+                tried = begun[number].within(bound)
                 if isinstance(bound, int) and bound < limits.member:
                     tried.n_left //= LESS_TRIED  # it would be good, and need not be
-                held, best[number] = _searched(tried, best[number])
+                held, best = _searched(tried)
                 if not held.excess:
-                    held, best[number] = _in_cache(tried, held, best[number])
-                found.append((held.excess > 0, held.peak, _marked(tried.told(best[number]), held, limits)))
+                    held, best = _in_cache(tried, held, best)
+                begun[number].best = best
+                found.append((held.excess > 0, held.peak, _marked(tried.told(best), held, limits)))
                 if not held.excess and bound is not room:
                     return found[-1][-1]
     return min(found, key=itemgetter(0, 1))[-1]
@@ -138,18 +138,13 @@ def _marked(plan: Plan, held: _Held, limits: Limits) -> Plan:
     return replace(plan, above=(held.peak, held.stage)) if held.peak > limits.member else plan
 
 
-def _searched(trials: _Trials, begun: Plan) -> tuple[_Held, Plan]:
+def _searched(trials: _Trials) -> tuple[_Held, Plan]:
     """Return what the best of plans with streams holds, and it: the first that fits, else that with the least excess.
 
     Of all that was tried what exceeds the limit least is streamed further: what gains most at once may lead nowhere.
-
-    Parameters
-    ----------
-    begun
-        The best under another limit, to go on from.
     """
     number = count()
-    pending = [(trials.held(plan), next(number), plan) for plan in dict.fromkeys([begun, trials.plan])]
+    pending = [(trials.held(plan), next(number), plan) for plan in dict.fromkeys([trials.best, trials.plan])]
     heapify(pending)
     best = pending[0]
     seen = {plan.stages for _, _, plan in pending}
@@ -218,6 +213,8 @@ class _Trials:
 
     def __init__(self, plan: Plan, graph: Graph, env: Environment, limits: Limits, *, is_kept: bool) -> None:
         self.plan = plan
+        #: The best under the limit that was tried before, to go on from.
+        self.best = plan
         self.is_kept = is_kept
         self.kept_nbytes = sum([graph.nodes[i].nbytes for i in graph.kept]) if is_kept else 0
         self.graph = graph
