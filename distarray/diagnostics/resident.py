@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from distarray.kernels.buffers import POOL, resident_nbytes
-from distarray.runtime.clients import placement_of
+from distarray.runtime.clients import asked
 
 #: Seconds between two looks; a look costs some ten microseconds.
 INTERVAL = 0.002
@@ -94,12 +94,11 @@ def watch_peak(client: Any = None) -> Iterator[ResidentPeak]:
     """Watch the memory in use of this process, or of the workers of a Dask client, during a ``with`` block."""
     peak = ResidentPeak()
     name = f"watch-{os.getpid()}-{id(peak)}"
-    on_all: Callable[..., Any] = (lambda f, n: {None: f(n)}) if client is None else placement_of(client).ask
-    on_all(start, name)
+    asked(client, start, name)
     try:
         yield peak
     finally:
-        found = on_all(stop, name)
+        found = asked(client, stop, name)
         for process, growth in found.values():
             peak.growth[process] = max(growth, peak.growth.get(process, 0))
         peak.by_member = {member: peak.growth[process] for member, (process, _) in found.items()}

@@ -33,6 +33,7 @@ from distarray.lower.recipes import Recipe, named
 from distarray.lower.template import Lowered, Template
 from distarray.planner.rates import RateTable, own_part
 from distarray.runtime.clients import n_threads
+from distarray.runtime.first_look import seconds_of
 from distarray.runtime.instantiate import new_run
 from distarray.runtime.known_rates import Calibration, WorkerFacts, signature, worker_facts
 from distarray.runtime.members import executor_for
@@ -311,15 +312,7 @@ def _handed_on(block: Any, device: str, member: int) -> Any:
 
 
 def _best_seconds(call: Callable[[], Any], settle: Callable[[Any], Any]) -> float:
-    settle(call())
-    best, end = float("inf"), time.perf_counter() + REPEAT
-    while True:
-        start = time.perf_counter()
-        settle(call())
-        now = time.perf_counter()
-        best = min(best, now - start)
-        if now > end:
-            return best
+    return seconds_of(lambda: settle(call()), REPEAT)[0]
 
 
 def _seconds_of_copy(nbytes: int, device: str, member: int) -> float:

@@ -10,7 +10,8 @@ import os
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from distarray.arguments import shown
 from distarray.errors import ShardingError
@@ -22,6 +23,8 @@ from distarray.weak import alive
 
 if TYPE_CHECKING:
     from distarray.runtime.placement import Placement
+
+T = TypeVar("T")
 
 
 def n_threads() -> int:
@@ -103,6 +106,11 @@ def placement_of(client: Any) -> Placement:
                 placement = client.__dict__[_ATTRIBUTE] = Placement(client)
                 _clients.add(client)
     return placement
+
+
+def asked(client: Any, function: Callable[..., T], *args: Any) -> dict[Any, T]:
+    """Return what a function gives on each worker of a client, by address; without one in this process, by None."""
+    return {None: function(*args)} if client is None else placement_of(client).ask(function, *args)
 
 
 def keep_what_reads(place: str) -> None:

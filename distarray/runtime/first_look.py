@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -107,19 +107,22 @@ def _rates_now() -> tuple[float, float]:
     """Return what `_computed` does, in this thread."""
     a, b, out = (np.ones(ELEMENTS) for _ in range(3))
     x, y, z = (np.ones((ROWS, ROWS)) for _ in range(3))
-    fastest, _ = _seconds_of(lambda: np.add(a, b, out=out), BRIEF)
-    _, mean = _seconds_of(lambda: np.matmul(x, y, out=z), TURNS)
+    fastest, _ = seconds_of(lambda: np.add(a, b, out=out), BRIEF)
+    _, mean = seconds_of(lambda: np.matmul(x, y, out=z), TURNS)
     return ELEMENTS / fastest, 2 * ROWS**3 / mean
 
 
-def _seconds_of(call: Callable[[], Any], seconds: float) -> tuple[float, float]:
+def seconds_of(call: Callable[[], Any], seconds: float) -> tuple[float, float]:
     """Return the seconds that a call takes at best, and on the average, while it is repeated for some seconds."""
     call()
-    times = [time.perf_counter()]
-    while times[-1] < times[0] + seconds:
+    n, best = 0, math.inf
+    start = now = time.perf_counter()
+    while now < start + seconds:
+        before = time.perf_counter()
         call()
-        times.append(time.perf_counter())
-    return min(b - a for a, b in pairwise(times)), (times[-1] - times[0]) / (len(times) - 1)
+        now = time.perf_counter()
+        n, best = n + 1, min(best, now - before)
+    return best, (now - start) / n
 
 
 async def _sent(other: str, dask_worker: Any) -> tuple[float, float]:

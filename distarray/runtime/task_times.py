@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from distarray.runtime.clients import placement_of
+from distarray.runtime.clients import asked
 from distarray.runtime.clocks import CURRENT, Span, start, stop
 
 
@@ -26,15 +26,14 @@ def measuring(client: Any = None) -> Iterator[list[Span]]:
         Filled at the end of the block. Whoever evaluates has to wait for the results in the block.
     """
     name = uuid.uuid4().hex
-    on_all: Callable[..., Any] = (lambda f, n: {None: f(n)}) if client is None else placement_of(client).ask
-    on_all(start, name)
+    asked(client, start, name)
     token = CURRENT.set(name)
     found: list[Span] = []
     try:
         yield found
     finally:
         CURRENT.reset(token)
-        for spans in on_all(stop, name).values():
+        for spans in asked(client, stop, name).values():
             found += spans
 
 

@@ -146,7 +146,7 @@ def test_members_that_share_a_core_are_seen(cluster4: Any, monkeypatch: pytest.M
             n += 1
         return 1e-5, (time.perf_counter() - start) / n
 
-    monkeypatch.setattr(first_look, "_seconds_of", taken)
+    monkeypatch.setattr(first_look, "seconds_of", taken)
     rates = rates_for(of_team(4))
     assert rates.compute_own <= 0.5
     assert rates.gemm_own <= 0.5
