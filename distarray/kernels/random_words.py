@@ -43,22 +43,21 @@ class Indexed:
 
     def words(self, first: int, n: int) -> Words:
         """Return words of the indices ``first .. first + n - 1``, in a new array."""
-        z = self._steps[:n] + np.uint64((first * _STEP + self._offset) & _MASK)
-        z ^= z >> _S30
-        z *= _FIRST
         # Between the rounds: added to the index alone, the key would make all arrays windows of one sequence.
-        z ^= self._key
-        z ^= z >> _S27
-        z *= _SECOND
-        z ^= z >> _S31
-        return z
+        return _mixed(self._steps[:n] + np.uint64((first * _STEP + self._offset) & _MASK), self._key)
 
 
 def word(seeds: Words, k: int) -> Words:
     """Return word `k` of the stream that each of `seeds` begins: splitmix64."""
-    z = seeds + np.uint64((k + 1) * _STEP & _MASK)
+    return _mixed(seeds + np.uint64((k + 1) * _STEP & _MASK))
+
+
+def _mixed(z: Words, key: np.uint64 | None = None) -> Words:
+    """Return words mixed by the two rounds of splitmix64, in their own memory; `key` comes between the rounds."""
     z ^= z >> _S30
     z *= _FIRST
+    if key is not None:
+        z ^= key
     z ^= z >> _S27
     z *= _SECOND
     z ^= z >> _S31
