@@ -58,7 +58,7 @@ def host_cuts(
     free = [n for n in hosts if n.pin is None and id(n) in cuts]
     if not free or env.size == 1 or config.get("planner") == "propagation" or len(cuts) == len(order):
         return cuts
-    graph = canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
+    graph = graph_as_cut(order, wanted, env, stand_ins, cuts)
     number = {id(n): i for i, n in enumerate(order)}
     inputs = {number[id(n)]: cuts[id(n)] for n in free}
     n_kept = config.get("plan-cache-size")
@@ -70,9 +70,21 @@ def host_cuts(
         _INPUTS.put(key, (plan, chosen), n_kept)
     cuts.update({id(order[i]): cut for i, cut in chosen.items()})
     # The plan is that of the arrays cut so.
-    graph = canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
+    graph = graph_as_cut(order, wanted, env, stand_ins, cuts)
     PLANS.get(graph.key, lambda: fit_to_memory(plan, graph, env), n_kept)
     return cuts
+
+
+def graph_as_cut(
+    order: Sequence[Expr],
+    wanted: Collection[int],
+    env: Environment,
+    stand_ins: Mapping[int, Expr],
+    cuts: Mapping[int, Sharding],
+) -> Graph:
+    """Return the graph of nodes as it is planned, with host arrays that are cut."""
+    hosts = [n for n in order if id(n) in cuts]
+    return canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
 
 
 def as_cut(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> dict[int, Expr]:
@@ -81,10 +93,9 @@ def as_cut(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> dict[int, Exp
     """
     found = {}
     for number, node in enumerate(hosts):
-        cut = cuts.get(id(node))
-        if cut is not None:
-            found[id(node)] = there = Expr(node.op, (), node.shape, node.dtype, node.env, pin=node.pin)
-            there.memo = Stored(cut, [("dx-host", number, t) for t in range(len(dealt(cut).places))])
+        cut = cuts[id(node)]
+        found[id(node)] = there = Expr(node.op, (), node.shape, node.dtype, node.env, pin=node.pin)
+        there.memo = Stored(cut, [("dx-host", number, t) for t in range(len(dealt(cut).places))])
     return found
 
 

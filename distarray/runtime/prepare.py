@@ -16,7 +16,7 @@ from distarray.planner.cache import plan_cache_info
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Plan
 from distarray.runtime.donation import inplace_results
-from distarray.runtime.hosts import as_cut, host_cuts, put
+from distarray.runtime.hosts import graph_as_cut, host_cuts, put
 from distarray.runtime.instantiate import Instance, instance_of
 from distarray.runtime.memory import is_limit_set
 from distarray.runtime.planning import checked, context_of, found_plan, is_ample
@@ -98,8 +98,7 @@ def prepare(
         If they are to, and cannot.
     """
     cuts = host_cuts(order, wanted, env, stand_ins)
-    hosts = [n for n in order if id(n) in cuts]
-    graph = canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
+    graph = graph_as_cut(order, wanted, env, stand_ins, cuts)
     with planning():
         plan = checked(graph, env, others) if is_checked else found_plan(graph, env, is_kept=is_kept)
     return Prepared(plan, graph, env, order, wanted, cuts)
