@@ -87,16 +87,13 @@ class OperatorRow:
     group
         Its class.
     inputs, outputs
-        Names of the schema; the last one may be repeated if `is_variadic`.
-    is_variadic
-        Whether the last output may be repeated.
+        Names of the schema.
     """
 
     op_type: str
     group: OperatorClass
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    is_variadic: bool = False
 
 
 CLASSES = (
@@ -465,7 +462,7 @@ def _rows() -> dict[str, OperatorRow]:
             op_type, _, signature = line.strip().partition(":")
             inputs, outputs = ([name.rstrip("?*") for name in side.split()] for side in signature.split("->"))
             assert op_type not in rows, f"{op_type} is in two classes"
-            rows[op_type] = OperatorRow(op_type, group, tuple(inputs), tuple(outputs), signature.endswith("*"))
+            rows[op_type] = OperatorRow(op_type, group, tuple(inputs), tuple(outputs))
     return rows
 
 
