@@ -38,7 +38,7 @@ def _is_read(version: Expr) -> bool:
     return needed is None or any(node is version for node in postorder(needed))
 
 
-def own_storage(base: Base, lens: Lens = (), *, placed: bool = True) -> Expr:
+def own_storage(base: Base, lens: Lens, *, placed: bool = True) -> Expr:
     """Return the version of `base`, computed, with blocks that no other version shares; so they may be handed out.
 
     Parameters

@@ -70,7 +70,7 @@ def _unboxed(name: str, arrays: Iterable[Array], *, is_weak: bool = False) -> tu
     return nodes, operands.env, operands.box
 
 
-def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike | None = None, casting: Any = "same_kind") -> DType:
+def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike | None, casting: Any) -> DType:
     dtypes = [n.dtype for n in nodes]
     choice(casting, CASTINGS, "casting")
     wanted = as_dtype(np.result_type(*dtypes) if dtype is None else dtype)

@@ -98,7 +98,7 @@ def _cut(x: Expr) -> Sharding | None:
 
 
 def over_windows(
-    name: str, node: Expr, axes: tuple[int, ...], dtype: DType, less: float = 0.0
+    name: str, node: Expr, axes: tuple[int, ...], dtype: DType, less: float
 ) -> tuple[Expr, tuple[int, ...]] | None:
     """Return the reduction of a view of windows over the windows, and the axes that are gone with it.
 

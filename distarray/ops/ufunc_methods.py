@@ -85,9 +85,7 @@ def reduce(name: str, x: Array, axes: tuple[int, ...], dtype: DType, *, keepdims
     return bind_reduce(_REDUCE[name], x, axes, dtype, keepdims=keepdims)
 
 
-def reduce_in_order(
-    name: str, x: Array, axis: int, dtype: DType, *, initial: Hashable = None, where: Array = None
-) -> Array:
+def reduce_in_order(name: str, x: Array, axis: int, dtype: DType, *, initial: Hashable, where: Array) -> Array:
     """Apply a function that is not associative from the first element along `axis` to the last one.
 
     One task holds the axis whole, so the other axes must be long enough to be cut.

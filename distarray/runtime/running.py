@@ -106,7 +106,7 @@ def instance_to_run(
 
 
 def handed_out(
-    instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple, nbytes: int = 0
+    instance: Instance, others: Callable[[], Iterable[Expr] | None], nbytes: int = 0
 ) -> list[tuple[Expr, Stored]]:
     """Give a run to the executor of its team, with interrupts deferred; what becomes of the results that are kept.
 

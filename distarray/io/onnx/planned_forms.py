@@ -17,7 +17,7 @@ from distarray.planner.rates import Rates
 
 
 def planned_forms(
-    graph: AnnotatedGraph, loops: LoopGraph, plan: EinPlan, rates: Rates, *, is_repeated: bool = False
+    graph: AnnotatedGraph, loops: LoopGraph, plan: EinPlan, rates: Rates, *, is_repeated: bool
 ) -> list[dict[str, TensorForm]]:
     """Return per node the forms that its specs give to its inputs, and to an output that is not left as it is made.
 

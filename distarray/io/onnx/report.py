@@ -26,11 +26,11 @@ from distarray.tables import format_table
 def reported(
     action: str,
     path: str,
-    configuration: str | None = None,
+    configuration: str | None,
     *,
-    team_size: int | None = None,
-    files: Mapping[str, str] = MappingProxyType({}),
-    as_json: bool = False,
+    team_size: int | None,
+    files: Mapping[str, str],
+    as_json: bool,
 ) -> str:
     """Return the report of ``check``, ``infer``, ``draw``, ``plan`` or ``run``.
 

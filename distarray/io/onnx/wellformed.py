@@ -44,7 +44,7 @@ class _Surroundings(NamedTuple):
     is_function: bool = False
 
 
-def model_faults(model: Any, folder: str | None = None) -> list[Violation]:
+def model_faults(model: Any, folder: str | None) -> list[Violation]:
     """Return all that keeps a model from running: errors, and what is a warning because it can be judged all the same.
 
     Parameters

@@ -197,7 +197,7 @@ def exact_rows(op: EinOp, options: Options) -> Rows:
     return ordered(op, as_rows(op, found))
 
 
-def uneven_rows(op: EinOp, options: Options, counts: Iterable[int], followed: Iterable[Sequence[int]] = ()) -> Rows:
+def uneven_rows(op: EinOp, options: Options, counts: Iterable[int], followed: Iterable[Sequence[int]]) -> Rows:
     """Return the vectors of the objective ``time``: blocks may be uneven, and only contractions need as many kernels.
 
     Parameters

@@ -16,7 +16,7 @@ from distarray.sharding.prime import prime_factors
 
 
 def input_layouts(
-    graph: EinGraph, splits: Mapping[str, Splits], machine: Machine, *, even: bool = False
+    graph: EinGraph, splits: Mapping[str, Splits], machine: Machine, *, even: bool
 ) -> dict[str, tuple[AxisCut, ...]]:
     """Return one layout for every input.
 

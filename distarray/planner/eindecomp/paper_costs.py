@@ -76,7 +76,7 @@ def repart_cost(shape: Sequence[int], dp: Sequence[AxisCut], dc: Sequence[AxisCu
     return moved
 
 
-def repart_table(shape: Sequence[int], producers: Any, consumers: Any, repart: Repart = "paper") -> Any:
+def repart_table(shape: Sequence[int], producers: Any, consumers: Any, repart: Repart) -> Any:
     """Return `repart_cost` for all pairs: an array (producers, consumers) of int64.
 
     Parameters
@@ -121,7 +121,7 @@ def _same(producers: Any, consumers: Any) -> Any:
     return np.array([[tuple(p) == tuple(c) for c in wanted] for p in producers])
 
 
-def repart_costs(graph: EinGraph, plan: Mapping[str, Splits], v: str, repart: Repart = "paper") -> int:
+def repart_costs(graph: EinGraph, plan: Mapping[str, Splits], v: str, repart: Repart) -> int:
     """Return the elements that repartitioning moves into one operation; inputs are free unless they lie in a fixed
     layout.
     """

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice, product
 from math import prod
-from types import MappingProxyType
 
 from distarray.planner.loops import base_reading
 from distarray.planner.partition.facts import StageFacts
@@ -295,8 +294,8 @@ class _Variables:
 def variables_of(
     problem: PartitionProblem,
     baseline: ResolvedStages,
-    splits: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
-    corners: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+    splits: Mapping[int, tuple[int, ...]],
+    corners: Mapping[int, tuple[int, ...]],
 ) -> tuple[list[Variable], dict[int, Variable]]:
     """Return the variables of a graph with their states, and by node the one that makes it.
 
