@@ -22,6 +22,7 @@ from distarray.expr.op import Op, declare
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
+from distarray.types import DType, Shape
 
 Scalar: TypeAlias = bool | int | float | complex
 #: Types of Python's numbers, whose dtype is weak.
@@ -340,11 +341,21 @@ class Expr:
         return n
 
     @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Return the shape of each result: an operation may have several."""
+        shapes: Any = self.shape
+        return shapes if type(self.dtype) is tuple else (shapes,)
+
+    @property
+    def dtypes(self) -> tuple[DType, ...]:
+        """Return the dtype of each result."""
+        return self.dtype if type(self.dtype) is tuple else (self.dtype,)
+
+    @property
     def nbytes(self) -> int:
         """Return the bytes of the whole array; of an operation of several results those of all."""
         if type(self.dtype) is tuple:
-            shapes: Any = self.shape  # one for each result
-            return sum(prod(s) * d.itemsize for s, d in zip(shapes, self.dtype, strict=True))
+            return sum(prod(s) * d.itemsize for s, d in zip(self.shapes, self.dtypes, strict=True))
         n: int = self.dtype.itemsize
         for s in self.shape:
             n *= s

@@ -82,7 +82,7 @@ def _kernel_spec(low: Lowering, draft: Draft, finish: FinishOf | None) -> StageS
     finishes = () if finish is None else (finish(node, loops, number),)
     return StageSpec(
         None,
-        stores=tuple(node.dtype) if isinstance(node.dtype, tuple) else (node.dtype,),
+        stores=node.dtypes,
         finishes=finishes,
         device=low.env.device,
         name=getattr(node.params, "name", node.op.name),

@@ -256,10 +256,9 @@ def _place_results(low: Lowering, draft: Draft) -> None:
     for i, types in found.items():
         node = nodes[i]
         if isinstance(node.dtype, tuple):
-            shapes: Any = node.shape  # one for each result
             low.several[i] = [
                 Located(sharding, shape, dtype, [None] * len(dealt(sharding).places))
-                for sharding, shape, dtype in zip(types, shapes, node.dtype, strict=True)
+                for sharding, shape, dtype in zip(types, node.shapes, node.dtypes, strict=True)
             ]
             low.located[i] = low.several[i][0]
         else:

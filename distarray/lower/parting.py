@@ -43,8 +43,8 @@ def parting(low: Lowering, draft: Draft) -> Parting | None:
     if not free or prod(extents) < HELPED:
         return None
     loop = next((i for i in free if extents[i] >= LONG * n_threads), max(free, key=extents.__getitem__))
-    dtypes = node.dtype if isinstance(node.dtype, tuple) else (node.dtype,)
-    nbytes = sum([prod([extents[i] for i in axes]) * d.itemsize for axes, d in zip(loops.results, dtypes, strict=True)])
+    results = zip(loops.results, node.dtypes, strict=True)
+    nbytes = sum([prod([extents[i] for i in axes]) * dtype.itemsize for axes, dtype in results])
     n = min(extents[loop], n_threads * max(1, -(-nbytes // (n_threads * PART_NBYTES))))
     axes_of = [axes.index(loop) if loop in axes else -1 for axes in loops.operands]
     return Parting(n, tuple(axes_of), tuple([axes.index(loop) for axes in loops.results]), -(-nbytes // n) * n_threads)

@@ -176,10 +176,8 @@ def _rule_loops(node: Expr) -> Loops:
     # an operation on any number of operands brings its rule along
     rule = ShardingRule.parse(node.op.rule or str(node.params[0]))
     operand_shapes = [o.shape for o in node.operands if type(o) is Expr]
-    several = isinstance(node.dtype, tuple)
-    result_shapes = list(node.shape) if several else [node.shape]
-    bound = rule.resolve(operand_shapes, result_shapes)  # type: ignore[arg-type]  # several results: shapes
-    extents = rule.bind(operand_shapes, result_shapes)  # type: ignore[arg-type]
+    bound = rule.resolve(operand_shapes, node.shapes)
+    extents = rule.bind(operand_shapes, node.shapes)
     order = list(extents)
     position: dict[str, int] = {name: i for i, name in enumerate(order)}
     # Partial results of a fold combine; a kernel on whole blocks gives results. What a kernel adds it adds whole.
@@ -196,10 +194,9 @@ def _rule_loops(node: Expr) -> Loops:
 
 def _tile_loops(node: Expr) -> Loops:
     tiling: Tiling = node.runtime
-    shapes: Sequence[Any] = node.shape if isinstance(node.dtype, tuple) else (node.shape,)
     extents = [tiling.n_tiles]
     results = []
-    for shape in shapes:
+    for shape in node.shapes:
         first = len(extents)
         extents.extend(shape[1:])
         results.append((0, *range(first, len(extents))))

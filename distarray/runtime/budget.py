@@ -180,12 +180,11 @@ def check_whole_kernels(drafts: Sequence[Draft], nodes: Sequence[Expr], limit: i
 def _nbytes(draft: Draft, nodes: Sequence[Expr]) -> list[tuple[int, int]]:
     """Return for each tile the bytes of operands and results, and of these the results."""
     node = nodes[draft.stage.nodes[0]]
-    dtypes = node.dtype if isinstance(node.dtype, tuple) else (node.dtype,)
     found = []
     for tile in draft.tiles:
         results = sum(
             prod(len(tile.box[a]) for a in axes) * dtype.itemsize
-            for axes, dtype in zip(draft.loops.results, dtypes, strict=True)
+            for axes, dtype in zip(draft.loops.results, node.dtypes, strict=True)
         )
         operands = sum(
             prod(map(len, want.box)) * r.dtype.itemsize for want, r in zip(tile.wants, draft.readings, strict=True)

@@ -130,18 +130,11 @@ def _check_type(node: Expr) -> Iterator[str]:
     if type(node.dtype) is tuple and len(node.shape) != len(node.dtype):
         yield f"has {len(node.dtype)} results, but shapes {node.shape}"
         return
-    for shape, dtype in _results(node):
+    for shape, dtype in zip(node.shapes, node.dtypes, strict=True):
         if any(type(n) is not int or n < 0 for n in shape):
             yield f"has shape {shape}, whose extents must be non-negative integers"
         if not isinstance(dtype, np.dtype) or as_dtype(dtype) != dtype:
             yield f"has dtype {dtype!r}, which is none of distarray's"
-
-
-def _results(node: Expr) -> list[tuple[_Shape, Any]]:
-    """Return the shape and dtype of each result; most nodes have one."""
-    if type(node.dtype) is tuple:
-        return list(zip(node.shape, node.dtype, strict=True))  # type: ignore[arg-type]  # several results
-    return [(node.shape, node.dtype)]
 
 
 def _check_memo(node: Expr) -> Iterator[str]:
@@ -328,7 +321,7 @@ def _check_block(node: Expr) -> Iterator[str]:
     # An operation on any number of operands brings its rule along.
     text = node.op.rule or str(node.params[0])
     try:
-        ShardingRule.parse(text).bind(shapes, [shape for shape, _ in _results(node)])
+        ShardingRule.parse(text).bind(shapes, node.shapes)
     except ValueError as error:
         yield str(error)
 
@@ -337,12 +330,11 @@ def _check_item(node: Expr) -> Iterator[str]:
     yield from _arity(node, 1)
     (x,) = node.nodes()
     i = node.params.number
-    results = _results(x)
-    if type(x.dtype) is not tuple or type(i) is not int or not 0 <= i < len(results):
-        yield f"is result {i} of {x!r}, which has {len(results)}"
+    if type(x.dtype) is not tuple or type(i) is not int or not 0 <= i < len(x.dtypes):
+        yield f"is result {i} of {x!r}, which has {len(x.dtypes)}"
         return
-    yield from _expect("shape", node.shape, results[i][0])
-    yield from _expect("dtype", node.dtype, results[i][1])
+    yield from _expect("shape", node.shape, x.shapes[i])
+    yield from _expect("dtype", node.dtype, x.dtypes[i])
 
 
 def _check_take(node: Expr) -> Iterator[str]:
@@ -386,7 +378,7 @@ def _taken(node: Expr, x: Expr, index: Sequence[Expr]) -> Any:  # a generator of
 
 def _check_tiles(node: Expr) -> Iterator[str]:
     tiling: Tiling = node.runtime
-    shapes: Any = node.shape if isinstance(node.dtype, tuple) else (node.shape,)
+    shapes = node.shapes
     operands = [o.shape for o in node.nodes()]
     if len(operands) != len(tiling.operands) or len(shapes) != len(tiling.results):
         yield f"has {len(operands)} operands and {len(shapes)} results, but boundaries for {tiling}"

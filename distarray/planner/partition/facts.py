@@ -202,6 +202,5 @@ def _results(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> tuple[tuple[i
         for c in stage.combines:
             found.append((c.dtype.itemsize, tuple([a for a in every if a not in c.axes])))
         return tuple(found)
-    dtype = nodes[stage.nodes[0]].dtype
-    dtypes = dtype if isinstance(dtype, tuple) else (dtype,)
+    dtypes = nodes[stage.nodes[0]].dtypes
     return tuple([(d.itemsize, axes) for d, axes in zip(dtypes, loops.results, strict=True)])
