@@ -23,6 +23,9 @@ T = TypeVar("T")
 _NO_SEQUENCES = (str, bytes, bytearray, Mapping, set, frozenset)
 #: The largest signed integer of 64 bits: numpy counts elements and bytes in them.
 MAX_COUNT = 2**63 - 1
+#: What ``initial=``, ``keepdims=``, ``mean=`` and ``where=`` are when they are not given: numpy tells that from None,
+#: False and True.
+NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 
 
 def shown(value: Any) -> str:
@@ -240,7 +243,7 @@ def keeps_axes(keepdims: Any) -> bool:
     """Return ``keepdims=`` of a reduction, False if it is not given: numpy's take True, False and integers, and refuse
     a ``numpy.bool``.
     """
-    if keepdims is np._NoValue:
+    if keepdims is NOT_GIVEN:
         return False
     if isinstance(keepdims, np.bool):
         raise TypeError(f"keepdims={shown(keepdims)}: 'numpy.bool' object cannot be interpreted as an integer")

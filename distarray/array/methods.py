@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import integer, memory_order, naming, shown
+from distarray.arguments import NOT_GIVEN, integer, memory_order, naming, shown
 from distarray.array.handle import is_scalar
 from distarray.array.namespace import namespace
 from distarray.dtypes import as_dtype
@@ -21,10 +21,6 @@ from distarray.errors import NotSupportedError
 from distarray.expr.lens import Bits
 from distarray.ops import elementwise, lenses
 from distarray.types import AxesLike, DTypeLike
-
-#: What ``initial=`` and ``mean=`` are when they are not given: numpy tells that from None.
-_NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
-
 
 _CLASS = type  # which a parameter hides
 
@@ -42,7 +38,7 @@ class Methods:
         dtype: DTypeLike = None,
         out: Any = None,
         keepdims: bool = False,
-        initial: Any = _NOT_GIVEN,
+        initial: Any = NOT_GIVEN,
         where: Any = True,
     ) -> Any:
         """Return the sum over `axis`; see `distarray.sum`."""
@@ -54,7 +50,7 @@ class Methods:
         dtype: DTypeLike = None,
         out: Any = None,
         keepdims: bool = False,
-        initial: Any = _NOT_GIVEN,
+        initial: Any = NOT_GIVEN,
         where: Any = True,
     ) -> Any:
         """Return the product over `axis`; see `distarray.prod`."""
@@ -81,7 +77,7 @@ class Methods:
         keepdims: bool = False,
         *,
         where: Any = True,
-        mean: Any = _NOT_GIVEN,
+        mean: Any = NOT_GIVEN,
         correction: float | None = None,
     ) -> Any:
         """Return the standard deviation over `axis`."""
@@ -97,7 +93,7 @@ class Methods:
         keepdims: bool = False,
         *,
         where: Any = True,
-        mean: Any = _NOT_GIVEN,
+        mean: Any = NOT_GIVEN,
         correction: float | None = None,
     ) -> Any:
         """Return the variance over `axis`; see `distarray.var`."""
@@ -109,7 +105,7 @@ class Methods:
         axis: AxesLike = None,
         out: Any = None,
         keepdims: bool = False,
-        initial: Any = _NOT_GIVEN,
+        initial: Any = NOT_GIVEN,
         where: Any = True,
     ) -> Any:
         """Return the largest element along `axis`."""
@@ -120,7 +116,7 @@ class Methods:
         axis: AxesLike = None,
         out: Any = None,
         keepdims: bool = False,
-        initial: Any = _NOT_GIVEN,
+        initial: Any = NOT_GIVEN,
         where: Any = True,
     ) -> Any:
         """Return the smallest element along `axis`."""

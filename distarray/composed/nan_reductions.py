@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import keeps_axes, shown
+from distarray.arguments import NOT_GIVEN, keeps_axes, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.moments import masked_mean, masked_variance, not_nan
@@ -22,8 +22,6 @@ from distarray.ops import elementwise
 from distarray.ops.families import by_numpy, ready_made
 from distarray.types import AxesLike, DTypeLike
 
-_NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
-
 
 def without_nan(a: Any, by: float) -> DistArray:
     """Return `a` with this number in the places of nan."""
@@ -35,7 +33,7 @@ def without_nan(a: Any, by: float) -> DistArray:
 @side_by_side
 def nansum(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False,
-    initial: Any = _NOT_GIVEN, where: Any = True,
+    initial: Any = NOT_GIVEN, where: Any = True,
 ) -> DistArray:  # fmt: skip
     """Return the sum over `axis` with nan as 0."""
     return reduce(np.add, without_nan(x, 0.0), axis, dtype, out, keepdims, initial, where)
@@ -45,7 +43,7 @@ def nansum(
 @side_by_side
 def nanprod(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False,
-    initial: Any = _NOT_GIVEN, where: Any = True,
+    initial: Any = NOT_GIVEN, where: Any = True,
 ) -> DistArray:  # fmt: skip
     """Return the product over `axis` with nan as 1."""
     return reduce(np.multiply, without_nan(x, 1.0), axis, dtype, out, keepdims, initial, where)
@@ -54,7 +52,7 @@ def nanprod(
 @by_numpy(np.nanmax)
 @side_by_side
 def nanmax(
-    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = _NOT_GIVEN,
+    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = NOT_GIVEN,
     where: Any = True,
 ) -> DistArray:  # fmt: skip
     """Return the largest element along `axis` that is not nan; nan where there is none, with a warning."""
@@ -64,7 +62,7 @@ def nanmax(
 @by_numpy(np.nanmin)
 @side_by_side
 def nanmin(
-    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = _NOT_GIVEN,
+    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = NOT_GIVEN,
     where: Any = True,
 ) -> DistArray:  # fmt: skip
     """Return the smallest element along `axis` that is not nan; nan where there is none, with a warning."""
@@ -101,7 +99,7 @@ def nanmean(
 @side_by_side
 def nanvar(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, ddof: float = 0,
-    keepdims: bool = False, *, where: Any = True, mean: Any = _NOT_GIVEN, correction: float | None = _NOT_GIVEN,
+    keepdims: bool = False, *, where: Any = True, mean: Any = NOT_GIVEN, correction: float | None = NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
     """Return the variance over `axis` of what is not nan; nan where too little is left."""
     x = as_distarray(x)
@@ -112,7 +110,7 @@ def nanvar(
 @side_by_side
 def nanstd(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, ddof: float = 0,
-    keepdims: bool = False, *, where: Any = True, mean: Any = _NOT_GIVEN, correction: float | None = _NOT_GIVEN,
+    keepdims: bool = False, *, where: Any = True, mean: Any = NOT_GIVEN, correction: float | None = NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
     """Return the standard deviation over `axis` of what is not nan; nan where too little is left."""
     x = as_distarray(x)
@@ -136,7 +134,7 @@ def _nanvar(
     if x.dtype.kind not in "fc":
         return variance(x, axis, dtype, out, less, keepdims, where, mean)
     counted = not_nan(x, where)
-    about = None if mean is _NOT_GIVEN else mean
+    about = None if mean is NOT_GIVEN else mean
     plain = without_nan(x, 0.0)
     return masked_variance(
         plain, axis, dtype, less, keeps_axes(keepdims), counted, about, out, passes_nan=True, is_zero=where is True

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray import hooks
-from distarray.arguments import ORDERS, memory_order, shown
+from distarray.arguments import NOT_GIVEN, ORDERS, memory_order, shown
 from distarray.array.out import into
 from distarray.expr.side_by_side import first_environment
 
@@ -68,7 +68,7 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
     keywords: dict[str, Any] = {}
     out = None
     for place, value in zip(places, (*args, *kwargs.values()), strict=True):
-        if value is np._NoValue:
+        if value is NOT_GIVEN:
             continue
         if place.position is not None:
             positional[place.position] = value

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import CASTINGS, choice, keeps_axes, naming, number
+from distarray.arguments import CASTINGS, NOT_GIVEN, choice, keeps_axes, naming, number
 from distarray.array.array import DistArray
 from distarray.array.out import into, into_copied
 from distarray.composed.moments import masked_mean, masked_variance
@@ -41,13 +41,10 @@ from distarray.ops import (
 from distarray.ops.families import by_numpy, ready_made
 from distarray.types import AxesLike, Casting, DTypeLike
 
-#: What ``initial=`` and ``keepdims=`` are when they are not given: numpy tells them from None and False.
-_NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
-
 
 def _is_plain(initial: Any, where: Any) -> bool:
     """Return whether all elements count and nothing else."""
-    return initial is _NOT_GIVEN and is_everything(where)
+    return initial is NOT_GIVEN and is_everything(where)
 
 
 # ----------------------------------------------------------------------------------------------- reductions
@@ -61,9 +58,9 @@ def sum(
     axis: AxesLike = None,
     dtype: DTypeLike = None,
     out: Any = None,
-    keepdims: bool = _NOT_GIVEN,
-    initial: Any = _NOT_GIVEN,
-    where: Any = _NOT_GIVEN,
+    keepdims: bool = NOT_GIVEN,
+    initial: Any = NOT_GIVEN,
+    where: Any = NOT_GIVEN,
 ) -> DistArray:
     """Return the sum over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
     if _is_plain(initial, where) and out is None:
@@ -79,9 +76,9 @@ def prod(
     axis: AxesLike = None,
     dtype: DTypeLike = None,
     out: Any = None,
-    keepdims: bool = _NOT_GIVEN,
-    initial: Any = _NOT_GIVEN,
-    where: Any = _NOT_GIVEN,
+    keepdims: bool = NOT_GIVEN,
+    initial: Any = NOT_GIVEN,
+    where: Any = NOT_GIVEN,
 ) -> DistArray:
     """Return the product over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
     if _is_plain(initial, where) and out is None:
@@ -92,8 +89,8 @@ def prod(
 @ready_made(1)
 @side_by_side
 def max(
-    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, initial: Any = _NOT_GIVEN,
-    where: Any = _NOT_GIVEN,
+    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = NOT_GIVEN, initial: Any = NOT_GIVEN,
+    where: Any = NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
     """Return the largest element along `axis`; nan where there is one."""
     if _is_plain(initial, where) and out is None:
@@ -104,8 +101,8 @@ def max(
 @ready_made(1)
 @side_by_side
 def min(
-    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, initial: Any = _NOT_GIVEN,
-    where: Any = _NOT_GIVEN,
+    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = NOT_GIVEN, initial: Any = NOT_GIVEN,
+    where: Any = NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
     """Return the smallest element along `axis`; nan where there is one."""
     if _is_plain(initial, where) and out is None:
@@ -120,10 +117,10 @@ amin = min
 @ready_made(1)
 @side_by_side
 def any(
-    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
+    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = NOT_GIVEN, *, where: Any = NOT_GIVEN
 ) -> DistArray:
     """Return whether any element along `axis` is true."""
-    if _is_plain(_NOT_GIVEN, where) and out is None:
+    if _is_plain(NOT_GIVEN, where) and out is None:
         return reductions.any(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     return reduce(np.logical_or, x, axis, None, out, keepdims, where=where)
 
@@ -131,10 +128,10 @@ def any(
 @ready_made(1)
 @side_by_side
 def all(
-    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
+    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = NOT_GIVEN, *, where: Any = NOT_GIVEN
 ) -> DistArray:
     """Return whether all elements along `axis` are true."""
-    if _is_plain(_NOT_GIVEN, where) and out is None:
+    if _is_plain(NOT_GIVEN, where) and out is None:
         return reductions.all(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     return reduce(np.logical_and, x, axis, None, out, keepdims, where=where)
 
@@ -151,7 +148,7 @@ def count_nonzero(x: Any, /, axis: AxesLike = None, *, keepdims: bool = False) -
 
 
 @ready_made(1)
-def ptp(x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN) -> DistArray:
+def ptp(x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = NOT_GIVEN) -> DistArray:
     """Return the largest minus the smallest element along `axis`."""
     if out is None:
         return reductions.ptp(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
@@ -161,19 +158,19 @@ def ptp(x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT
 
 
 @ready_made(1)
-def argmax(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = _NOT_GIVEN) -> DistArray:
+def argmax(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = NOT_GIVEN) -> DistArray:
     """Return the index of the first largest element along `axis`; of the flattened array by default. The first nan
     wins.
     """
-    return _put_index(out, reductions.argmax(x, axis, keepdims=keepdims is not _NOT_GIVEN and bool(keepdims)))
+    return _put_index(out, reductions.argmax(x, axis, keepdims=keepdims is not NOT_GIVEN and bool(keepdims)))
 
 
 @ready_made(1)
-def argmin(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = _NOT_GIVEN) -> DistArray:
+def argmin(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = NOT_GIVEN) -> DistArray:
     """Return the index of the first smallest element along `axis`; of the flattened array by default. The first nan
     wins.
     """
-    return _put_index(out, reductions.argmin(x, axis, keepdims=keepdims is not _NOT_GIVEN and bool(keepdims)))
+    return _put_index(out, reductions.argmin(x, axis, keepdims=keepdims is not NOT_GIVEN and bool(keepdims)))
 
 
 def _put_index(out: Any, index: Any) -> DistArray:
@@ -190,12 +187,12 @@ def mean(
     axis: AxesLike = None,
     dtype: DTypeLike = None,
     out: Any = None,
-    keepdims: bool = _NOT_GIVEN,
+    keepdims: bool = NOT_GIVEN,
     *,
-    where: Any = _NOT_GIVEN,
+    where: Any = NOT_GIVEN,
 ) -> DistArray:
     """Return the mean over `axis`; of integers in double."""
-    if _is_plain(_NOT_GIVEN, where) and out is None and (dtype is None or as_dtype(dtype) != np.float16):
+    if _is_plain(NOT_GIVEN, where) and out is None and (dtype is None or as_dtype(dtype) != np.float16):
         return reductions.mean(x, axis, dtype, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     return _put(out, masked_mean(as_distarray(x), axis, dtype, keeps_axes(keepdims), mask_of(where), out))
 
@@ -208,7 +205,7 @@ def corrected(ddof: float | None, correction: Any) -> float:
     ValueError
         If both are given; 0 is numpy's default of `ddof`, and no choice of the caller.
     """
-    if correction is _NOT_GIVEN or correction is None:
+    if correction is NOT_GIVEN or correction is None:
         return 0.0 if ddof is None else float(number(ddof, "ddof", real=True))
     if ddof:
         raise ValueError("ddof and correction can't be provided simultaneously.")
@@ -223,10 +220,10 @@ def std(
     dtype: DTypeLike = None,
     out: Any = None,
     ddof: float | None = None,
-    keepdims: bool = _NOT_GIVEN,
+    keepdims: bool = NOT_GIVEN,
     *,
-    where: Any = _NOT_GIVEN,
-    mean: Any = _NOT_GIVEN,
+    where: Any = NOT_GIVEN,
+    mean: Any = NOT_GIVEN,
     correction: float | None = None,
 ) -> DistArray:
     """Return the standard deviation over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`)."""
@@ -250,10 +247,10 @@ def var(
     dtype: DTypeLike = None,
     out: Any = None,
     ddof: float | None = None,
-    keepdims: bool = _NOT_GIVEN,
+    keepdims: bool = NOT_GIVEN,
     *,
-    where: Any = _NOT_GIVEN,
-    mean: Any = _NOT_GIVEN,
+    where: Any = NOT_GIVEN,
+    mean: Any = NOT_GIVEN,
     correction: float | None = None,
 ) -> DistArray:
     """Return the variance over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`).
@@ -268,7 +265,7 @@ def variance(x: Any, axis: Any, dtype: Any, out: Any, less: float, keepdims: Any
     """Return what `var` writes into `out`, with `less` taken off the count."""
     if _is_plain(mean, where) and _is_of_moments(x, dtype, out):
         return reductions.var(x, axis, dtype=dtype, ddof=less, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
-    about = None if mean is _NOT_GIVEN else mean
+    about = None if mean is NOT_GIVEN else mean
     return masked_variance(as_distarray(x), axis, dtype, less, keeps_axes(keepdims), mask_of(where), about, out)  # type: ignore[no-any-return]
 
 
@@ -375,11 +372,11 @@ def clip(
 
 
 @by_numpy(np.where)
-def where(condition: Any, x1: Any = _NOT_GIVEN, x2: Any = _NOT_GIVEN, /) -> Any:
+def where(condition: Any, x1: Any = NOT_GIVEN, x2: Any = NOT_GIVEN, /) -> Any:
     """Return `x1` where `condition` is true, else `x2`; with the condition alone the positions where it is true."""
-    if x1 is _NOT_GIVEN and x2 is _NOT_GIVEN:
+    if x1 is NOT_GIVEN and x2 is NOT_GIVEN:
         return nonzero(condition)
-    if x1 is _NOT_GIVEN or x2 is _NOT_GIVEN:
+    if x1 is NOT_GIVEN or x2 is NOT_GIVEN:
         raise ValueError("either both or neither of x and y should be given")
     return elementwise.where(condition, x1, x2)
 
@@ -499,7 +496,7 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> DistArray:
 
 @ready_made(1)
 @side_by_side
-def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = _NOT_GIVEN, append: Any = _NOT_GIVEN) -> DistArray:
+def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = NOT_GIVEN, append: Any = NOT_GIVEN) -> DistArray:
     """Return the `n`-th differences of neighbours along `axis`, with values before and after if given."""
-    before, after = (None if v is _NOT_GIVEN else v for v in (prepend, append))
+    before, after = (None if v is NOT_GIVEN else v for v in (prepend, append))
     return differences.diff(x, axis=axis, n=n, prepend=before, append=after)  # type: ignore[no-any-return]

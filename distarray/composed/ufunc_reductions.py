@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import host_array, keeps_axes, normalize_axes, reduced_axes, shown
+from distarray.arguments import NOT_GIVEN, host_array, keeps_axes, normalize_axes, reduced_axes, shown
 from distarray.array.array import DistArray
 from distarray.array.by_numpy import call_by_numpy
 from distarray.array.out import into
@@ -23,9 +23,6 @@ from distarray.ops import elementwise, manipulation, reductions, ufunc_methods
 from distarray.ops.creation import full_like
 from distarray.ops.families import ready_made
 from distarray.types import DType, HostArray
-
-#: What ``initial=`` and ``where=`` are when they are not given: numpy tells them from None and True.
-_NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 
 #: Associative functions that have a reduction of their own: (array, axes, dtype, keepdims).
 _NAMED: Mapping[str, Callable[[Any, Any, DType, bool], Any]] = {
@@ -50,7 +47,7 @@ def _check(ufunc: np.ufunc, method: str) -> None:
 
 def is_everything(where: Any) -> bool:
     """Return whether ``where=`` leaves nothing out, as it does if it is not given."""
-    return where is True or where is _NOT_GIVEN
+    return where is True or where is NOT_GIVEN
 
 
 def mask_of(where: Any) -> Any:
@@ -103,7 +100,7 @@ def reduce(
     dtype: Any = None,
     out: Any = None,
     keepdims: Any = False,
-    initial: Any = _NOT_GIVEN,
+    initial: Any = NOT_GIVEN,
     where: Any = True,
 ) -> DistArray:
     """Do what ``ufunc.reduce`` does.
@@ -148,7 +145,7 @@ def reduced_for(
     axis: Any,
     dtype: Any,
     keepdims: Any,
-    initial: Any = _NOT_GIVEN,
+    initial: Any = NOT_GIVEN,
     where: Any = True,
 ) -> DistArray:
     """Return what `reduce` puts into `out`, of which only the dtype counts here, before it is cast to that."""
@@ -159,7 +156,7 @@ def reduced_for(
     loop = loop_dtype(ufunc, "reduce", x, dtype, out)
     if len(axes) > 1 and (name not in ufunc_methods.ASSOCIATIVE or ufunc is np.lcm):  # numpy does not know it of lcm
         raise ValueError(f"reduction operation '{name}' is not reorderable, so at most one axis may be specified")
-    if initial is _NOT_GIVEN:
+    if initial is NOT_GIVEN:
         start = _identity(ufunc, loop)
     else:
         start = None if initial is None else initial_value(initial, loop)
@@ -175,7 +172,7 @@ def reduced_for(
     if start is None and any(x.shape[a] == 0 for a in axes):
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
     if name in ufunc_methods.ASSOCIATIVE:
-        begins = initial is not _NOT_GIVEN and initial is not None
+        begins = initial is not NOT_GIVEN and initial is not None
         return _fold(ufunc, x, axes, loop, keep, start, begins, mask)  # type: ignore[no-any-return]
     return _fold_in_order(name, x, axes, loop, keep, start, mask)  # type: ignore[no-any-return]
 

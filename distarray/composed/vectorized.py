@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import callback, integer
+from distarray.arguments import NOT_GIVEN, callback, integer
 from distarray.composed.gufunc import apply_gufunc
 from distarray.composed.user_function import UserFunction
 from distarray.composed.views import as_distarray
@@ -62,7 +62,7 @@ class vectorize:  # the name is numpy's
 
     def __init__(
         self,
-        pyfunc: Any = np._NoValue,
+        pyfunc: Any = NOT_GIVEN,
         otypes: Any = None,
         doc: str | None = None,
         excluded: Any = None,
@@ -71,7 +71,7 @@ class vectorize:  # the name is numpy's
     ) -> None:
         self._options = {"otypes": otypes, "doc": doc, "excluded": excluded, "cache": cache, "signature": signature}
         self._numpys = np.vectorize(pyfunc, **self._options)
-        if pyfunc is not np._NoValue:
+        if pyfunc is not NOT_GIVEN:
             callback(pyfunc, "pyfunc")
             self.__name__ = getattr(pyfunc, "__name__", type(pyfunc).__name__)
             self.__doc__ = self._numpys.__doc__
@@ -83,7 +83,7 @@ class vectorize:  # the name is numpy's
             _checked([as_dtype(letter) for letter in self.otypes], "otypes")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.pyfunc is np._NoValue:
+        if self.pyfunc is NOT_GIVEN:
             return vectorize(*args, **self._options)
         places = [i for i in range(len(args)) if i not in self.excluded]
         names = [name for name in kwargs if name not in self.excluded]
