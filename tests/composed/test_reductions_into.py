@@ -120,3 +120,8 @@ def test_the_steps_of_what_goes_into_an_array_are_taken_in_its_dtype(name: str, 
                         rtol=1e-6 if "f4" in (target, asked) else 1e-13,
                         err_msg=f"{dtype} {asked}",
                     )
+
+
+@pytest.mark.parametrize("name", ["nanmean", "nanvar", "nanstd"])
+def test_where_none_counts_nothing_of_what_is_not_nan(name: str) -> None:
+    _compare(lambda xp, make: getattr(xp, name)(make(np.array([1.0, np.nan, 3.0])), where=None))
