@@ -30,7 +30,7 @@ from distarray.errors import StateError
 from distarray.expr.expr import Environment, Expr, cut_of
 from distarray.io.manifest import Arrays, decoded, encoded
 from distarray.io.stores import compute_kept
-from distarray.kernels.state_files import BlockFiles, path_of, write_file
+from distarray.kernels.state_files import BlockFiles, path_of, write_bytes, write_file
 from distarray.ops.stores import read_store
 from distarray.runtime import exports
 from distarray.sharding.mesh import Mesh
@@ -190,22 +190,14 @@ def _written_here(array: np.ndarray[Any, Any], path: str) -> int:
     """Write a numpy array; its checksum."""
     data = BytesIO()
     np.save(data, array, allow_pickle=False)
-    return _write(path, data.getbuffer())
-
-
-def _write(path: str, data: memoryview | bytes) -> int:
-    with open(path, "xb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return zlib.crc32(data)
+    return write_bytes(path, data.getbuffer())
 
 
 def _publish(root: str, parts: str, state: Any) -> None:
     """Put a manifest in the place of the old one, once all that it names is on disk."""
     text = _dumped(state)
     whole = {"format": FORMAT, "checksum": zlib.crc32(text.encode()), "state": state}
-    _write(f"{parts}/{MANIFEST}", _dumped(whole).encode())
+    write_bytes(f"{parts}/{MANIFEST}", _dumped(whole).encode())
     _sync(parts)
     _sync(root)
     os.replace(f"{parts}/{MANIFEST}", f"{root}/{MANIFEST}")

@@ -128,9 +128,15 @@ def write_file(block: Block, path: str, device: str, member: int) -> int | None:
     if not data:
         return None
     partial = f"{path}.{uuid.uuid4().hex}"
-    with open(partial, "xb") as stream:
+    checksum = write_bytes(partial, data)
+    os.replace(partial, path)
+    return checksum
+
+
+def write_bytes(path: str, data: memoryview | bytes) -> int:
+    """Write a new file, which is on disk when this returns; its checksum (``zlib.crc32``)."""
+    with open(path, "xb") as stream:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(partial, path)
     return zlib.crc32(data)
