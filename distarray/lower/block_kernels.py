@@ -102,8 +102,7 @@ def _emit_kernel(
 ) -> Key:
     """Return the task of a tile, whose first result has `shape`."""
     args = Arguments()
-    found = [low.routes.parts(w, args) for w in tile.wants]
-    reads = tuple([low.read(r, w.box, f, args) for r, w, f in zip(draft.readings, tile.wants, found, strict=True)])
+    reads = low.reads(draft.readings, tile.wants, args)
     at_operand = tile.box if draft.loops.tiling is None else draft.readings[0].box(tile.box)
     record = TileSpec(
         tile.member,

@@ -126,9 +126,7 @@ def _reads(
     """Return the arguments of a task, and its record: the reads of all sources one after the other."""
     args = Arguments()
     wants = [want for source in sources for want in source.wants]
-    found = [low.routes.parts(w, args) for w in wants]
-    readings = [r for _ in sources for r in draft.readings]
-    reads = tuple([low.read(r, w.box, f, args) for r, w, f in zip(readings, wants, found, strict=True)])
+    reads = low.reads([r for _ in sources for r in draft.readings], wants, args)
     return args, TileSpec(member, shape, generated=tuple(args.generated), reads=reads)
 
 

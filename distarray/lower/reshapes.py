@@ -73,8 +73,7 @@ def second_pass(low: Lowering, draft: Draft) -> None:
             at.refs[tile.number] = low.empty_tile(tile, node.dtype)
             continue
         args = Arguments()
-        found = [low.routes.parts(w, args) for w in tile.wants]
-        reads = tuple([low.read(draft.readings[0], w.box, f, args) for w, f in zip(tile.wants, found, strict=True)])
+        reads = low.reads([draft.readings[0]] * len(tile.wants), tile.wants, args)
         regions = tuple([Region(place, shape, (), ()) for place, shape in places])
         record = TileSpec(
             tile.member, tuple(map(len, tile.box)), regions, (), tuple(args.generated), reads=reads, offset=extents

@@ -18,7 +18,7 @@ from distarray.lower.messages import Key, Messages, key_of
 from distarray.lower.parameters import origins
 from distarray.lower.recipes import ClientBox, Leaf, Recipe, is_key
 from distarray.lower.records import Tile
-from distarray.lower.route import Arguments, Located, Routes
+from distarray.lower.route import Arguments, Located, Routes, Want
 from distarray.lower.site import Site
 from distarray.lower.template import Template
 from distarray.planner.graph import Graph
@@ -207,6 +207,11 @@ class Lowering:
                 at.refs[number] = self.backend_here(at.members[number]).empty(shape, at.dtype)
 
     # ------------------------------------------------------------------------------------------------- reads
+
+    def reads(self, readings: Sequence[Reading], wants: Sequence[Want], args: Arguments) -> tuple[Read, ...]:
+        """Return what a task reads, each as one block: arguments are all parts of which these are put together."""
+        found = [self.routes.parts(want, args) for want in wants]
+        return tuple([self.read(r, w.box, parts, args) for r, w, parts in zip(readings, wants, found, strict=True)])
 
     def read(self, r: Reading, box: Box, found: Sequence[tuple[Part, Box]], args: Arguments) -> Read:
         parts = tuple([args.settle(p) for p, _ in found])
