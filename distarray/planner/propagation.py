@@ -77,8 +77,17 @@ class _Propagation:
         readings = self._resolver.readings(stage, loops)
         stage = replace(stage, cut=self._choose(stage, loops, readings))
         sharding = self._resolver.step(stage, loops, readings)
-        self.is_aligned = self.is_aligned and not stage.family.is_contraction and _is_aligned(sharding, readings)
+        is_aligned = not stage.family.is_contraction and _is_aligned(sharding, readings)
+        self.is_aligned = self.is_aligned and is_aligned and not self._gathers(stage, loops, sharding)
         return stage
+
+    def _gathers(self, stage: Stage, loops: Loops, sharding: Sharding) -> bool:
+        """Return whether members send partial results of more than a block to be combined."""
+        reduced = [(c.node, c.axes) for c in stage.combines]
+        if stage.family.is_summed:
+            reduced.append((stage.nodes[0], loops.reduced))
+        large = [axes for i, axes in reduced if self._graph.nodes[i].nbytes > self._limits.block]
+        return any(sharding.axes[a] for axes in large for a in axes)
 
     def _choose(self, stage: Stage, loops: Loops, readings: Sequence[Reading]) -> Cut:
         nodes = self._graph.nodes

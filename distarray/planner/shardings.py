@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import prod
 
 from distarray.errors import MemoryBudgetError
@@ -289,11 +289,8 @@ def combined_sharding(sharding: Sharding, axes: Collection[int], *, keepdims: bo
     """Return the type of a reduction over `axes` of loops that lie as `sharding`."""
     if not keepdims:
         kept = [a for a in range(sharding.ndim) if a not in axes]
-        cut, bounds = tuple([sharding.axes[a] for a in kept]), tuple([sharding.bounds[a] for a in kept])
-        return _type_of_result(sharding.mesh, cut, bounds, drop_axes(sharding.layout, tuple(axes)))
-    cut = tuple([() if a in axes else names for a, names in enumerate(sharding.axes)])
-    bounds = tuple([None if a in axes else b for a, b in enumerate(sharding.bounds)])
-    return _type_of_result(sharding.mesh, cut, bounds, sharding.layout)
+        return _type_of_result(sharding, kept, drop_axes(sharding.layout, tuple(axes)))
+    return _type_of_result(sharding, [-1 if a in axes else a for a in range(sharding.ndim)], sharding.layout)
 
 
 @lru_cache(maxsize=16384)
@@ -309,20 +306,57 @@ def type_of(
 
 def result_sharding(sharding: Sharding, axes: Sequence[int]) -> Sharding:
     """Return the type of a result whose axes run over these loops."""
-    cut, bounds = tuple([sharding.axes[a] for a in axes]), tuple([sharding.bounds[a] for a in axes])
-    return _type_of_result(sharding.mesh, cut, bounds)
+    return _type_of_result(sharding, axes)
 
 
-def _type_of_result(
-    mesh: Mesh,
-    axes: tuple[tuple[str, ...], ...],
-    bounds: tuple[tuple[int, ...] | None, ...],
-    layout: tuple[int, ...] = (),
-) -> Sharding:
-    """Return a type whose mesh has no waves but those that cut something: partial results of the others are
-    combined.
+def _type_of_result(sharding: Sharding, loops: Sequence[int], layout: tuple[int, ...] = ()) -> Sharding:
+    """Return the type of a result whose axes run over these loops, -1 for those of one element.
+
+    Partial results over the other loops are combined: its mesh has no waves but those that cut it, and those are dealt
+    out to the members that have partial results (`_scattered`).
     """
-    return type_of(mesh.without_waves([name for names in axes for name in names]), axes, bounds, layout)
+    axes = tuple([() if a < 0 else sharding.axes[a] for a in loops])
+    bounds = tuple([None if a < 0 else sharding.bounds[a] for a in loops])
+    reduced = [name for a, names in enumerate(sharding.axes) if a not in loops for name in names if not is_wave(name)]
+    mesh = sharding.mesh.without_waves([name for names in axes for name in names])
+    return type_of(*_scattered(mesh, axes, reduced), bounds, layout)
+
+
+def _scattered(
+    mesh: Mesh, axes: tuple[tuple[str, ...], ...], reduced: Sequence[str]
+) -> tuple[Mesh, tuple[tuple[str, ...], ...]]:
+    """Return the mesh and the axes of a result whose waves are dealt out to the members that have partial results of
+    it, as a reduce-scatter does: each combines its own.
+
+    Parameters
+    ----------
+    reduced
+        Axes of the mesh that cut the loops that are reduced.
+
+    Examples
+    --------
+    >>> _scattered(Mesh(("x",), (4,)).with_waves(8), ((), ("%1",)), ("x",))
+    (Mesh(x=4, %1=2), ((), ('%1', 'x')))
+    """
+    if not reduced or mesh.owners is not None:
+        return mesh, axes
+    waves = [tuple(takewhile(is_wave, names)) for names in axes]
+    n_waves = [prod(map(mesh.axis_size, names)) for names in waves]
+    n_left = max(n_waves, default=1)
+    dealt: tuple[str, ...] = ()
+    for name in reduced:
+        n = mesh.axis_size(name)
+        if n > 1 and n_left % n == 0:
+            n_left, dealt = n_left // n, (*dealt, name)
+    if not dealt:
+        return mesh, axes
+    axis = n_waves.index(max(n_waves))
+    cut = (*dealt, *axes[axis][len(waves[axis]) :])
+    mesh = mesh.without_waves([name for names in axes for name in names if name not in waves[axis]])
+    if n_left > 1:
+        mesh = mesh.with_waves(n_left)
+        cut = (mesh.names[-1], *cut)
+    return mesh, (*axes[:axis], cut, *axes[axis + 1 :])
 
 
 def _kernel_shardings(sharding: Sharding, loops: Loops) -> tuple[Sharding, ...]:

@@ -19,6 +19,7 @@ from distarray.errors import MemoryBudgetError
 from distarray.planner.loops import Reading
 from distarray.planner.partition.facts import StageFacts
 from distarray.planner.partition.resolved import PartitionProblem
+from distarray.planner.partition.stage_costs import reductions
 from distarray.planner.plan import Pinned, Plan, Stage, Written
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
@@ -91,11 +92,20 @@ class Streams:
         return max(found, key=lambda head: head.nbytes, default=None)
 
     def _intermediate(self) -> Iterator[tuple[int, StageFacts, Sequence[int]]]:
-        """Yield the large arrays that are held only for a while: bytes, the stage that makes them, and its loops."""
+        """Yield the large arrays that are held only for a while: bytes, the stage that makes them, and its loops.
+
+        Such are partial results, too, of which there is one tile at a time.
+        """
         for i, (facts, axes) in self._made.items():
             if self._is_large(i):
                 n_waves = prod(n for _, n in self._plan.stages[facts.number].cut.waves)
                 yield self._nbytes(i) // n_waves, facts, axes
+        for facts in self._problem.facts:
+            cut = self._cuts[facts.number]
+            for itemsize, kept, reduced in reductions(facts):
+                nbytes = itemsize * prod(-(-facts.loops.extents[a] // cut.parts[a]) for a in kept)
+                if nbytes > self._large and any(cut.parts[a] > 1 for a in reduced):
+                    yield nbytes, facts, kept
 
     def _arriving(self) -> Iterator[tuple[int, StageFacts, Sequence[int]]]:
         """Yield the operands of which a tile needs much that does not lie where it is made: bytes, the stage, and its

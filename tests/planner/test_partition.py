@@ -24,6 +24,7 @@ from distarray.expr.indexing import parse_index
 from distarray.expr.lens import Affine
 from distarray.expr.rewrite import FULL
 from distarray.ops import contractions, elementwise, fft, joining, manipulation, reductions
+from distarray.planner import shardings
 from distarray.planner.eindecomp.bounds import matmul_bound
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.partition import partition, search, tiers
@@ -34,6 +35,7 @@ from distarray.planner.plan import Limits, Plan
 from distarray.planner.propagation import propagate
 from distarray.planner.rates import Rates
 from distarray.runtime.instantiate import make_tasks
+from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.prime import prime_mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import parse_sharding
@@ -127,8 +129,42 @@ def test_a_square_product_on_eight_members_is_cut_in_cubes() -> None:
     n = 2000
     env = env_of(8)
     graph, plan = planned(matmul(computed(env, (n, n)), computed(env, (n, n))))
-    assert parts_of(graph, plan) == [(2, 2, 2)]
+    (draft,) = [d for d in make_tasks(plan, graph, env, "test").drafts if d.stage.kind == "contract"]
+    mesh = draft.sharding.mesh
+    apart = [prod(mesh.axis_size(name) for name in names if not is_wave(name)) for names in draft.sharding.axes]
+    assert apart == [2, 2, 2]
     assert transfers(graph, plan) <= 1.01 * matmul_bound(n, n, n, 8) * 4
+
+
+@pytest.mark.parametrize("n_members", [2, 3, 4, 6, 8])
+def test_partial_results_are_combined_by_the_members_that_have_them(n_members: int) -> None:
+    """Each member has a part of all of a product of tall matrices: one is sent as much as any other."""
+    env = env_of(n_members)
+    graph, plan = planned(matmul(transposed(lying(env, (40_000, 1200))), lying(env, (40_000, 600))))
+    received: Counter[int] = Counter()
+    for transfer in make_tasks(plan, graph, env, "test").transfers:
+        received[transfer.destination] += transfer.nbytes
+    result = 1200 * 600 * 4
+    assert sum(received.values()) == (n_members - 1) * result
+    assert set(received.values()) == {(n_members - 1) * result // n_members}
+    assert before(graph) == sum(received.values())
+
+
+@pytest.mark.parametrize("waves", [1, 2, 3, 4, 6, 8, 12])
+def test_waves_of_a_result_lie_at_members_that_have_parts_of_it(waves: int) -> None:
+    """As many members as their number allows, and no tile is another one."""
+    mesh = Mesh(("r", "c"), (2, 3)).with_waves(waves)
+    loops = Sharding(mesh, (("c", "r"), ("%1",)), (), (None, tuple(range(waves + 1))))
+    for result in (
+        shardings.result_sharding(loops, [1]),
+        shardings.combined_sharding(loops, [0], keepdims=False),
+        shardings.combined_sharding(loops, [0], keepdims=True),
+    ):
+        assert result.parts[-1] == waves
+        assert result.boundaries((1, waves)[2 - result.ndim :])[-1] == tuple(range(waves + 1))
+        members = Counter(result.member(index) for index in result.tiles())
+        assert len(members) == {1: 1, 2: 2, 3: 3, 4: 2, 6: 6, 8: 2, 12: 6}[waves]
+        assert set(members.values()) == {waves // len(members)}
 
 
 @pytest.mark.parametrize(("n_members", "at_most"), [(4, 28), (8, 52)])

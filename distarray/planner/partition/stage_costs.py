@@ -18,6 +18,7 @@ from distarray.planner.partition.box_traffic import Boxes, boxes_of, most_tiles,
 from distarray.planner.partition.facts import StageFacts
 from distarray.planner.plan import FAN_IN, Combine, Limits, combining_tree
 from distarray.planner.rates import Rates, Seconds
+from distarray.planner.shardings import result_sharding
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 
@@ -93,13 +94,13 @@ class CostModel:
         parts = np.array([c.parts for c in cuts], np.int64).reshape(len(cuts), len(facts.loops.extents))
         extents = np.array(facts.loops.extents, np.int64)
         apart = np.array([_parts_apart(c) for c in cuts], np.int64).reshape(parts.shape)
-        for itemsize, kept, reduced in _reductions(facts):
+        for itemsize, kept, reduced in reductions(facts):
             partials = apart[:, list(reduced)].prod(axis=1)
             waves = parts[:, list(reduced)].prod(axis=1) // partials
             results = parts[:, list(kept)].prod(axis=1)
             tile = np.prod(-(-extents[list(kept)] // parts[:, list(kept)]), axis=1, dtype=float)
             # Each result tile is made at one member, to which a tree brings the partial results of the others.
-            each = -(-results // self.n_members)
+            each = -(-results // np.array([_n_owners(c, kept) for c in cuts]))
             most = np.minimum(partials - 1, (FAN_IN - 1) * combining_tree(partials)[0]) * each
             mean = (partials - 1) * tile * results / self.n_members
             seconds = seconds + self.sent_seconds(most * tile, mean, itemsize, most)
@@ -146,7 +147,7 @@ class CostModel:
     def combined_bytes(self, facts: StageFacts, sharding: Sharding) -> int:
         """Return the bytes of the partial results that are sent to be combined."""
         nbytes = 0
-        for itemsize, kept, reduced in _reductions(facts):
+        for itemsize, kept, reduced in reductions(facts):
             apart = _parts_apart(sharding)
             partials = prod(apart[a] for a in reduced)
             nbytes += (partials - 1) * prod(facts.loops.extents[a] for a in kept) * itemsize
@@ -192,7 +193,13 @@ def _parts_apart(sharding: Sharding) -> tuple[int, ...]:
     return tuple([prod(size(name) for name in names if not is_wave(name)) for names in sharding.axes])
 
 
-def _reductions(facts: StageFacts) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+@lru_cache(maxsize=16384)
+def _n_owners(sharding: Sharding, kept: tuple[int, ...]) -> int:
+    """Return how many members have tiles of a result whose axes run over these loops."""
+    return prod(_parts_apart(result_sharding(sharding, kept)))
+
+
+def reductions(facts: StageFacts) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
     """Return what is combined over tiles: itemsize, loops of the result, loops that are reduced."""
     n = len(facts.loops.extents)
     stage = facts.stage

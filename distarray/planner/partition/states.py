@@ -138,20 +138,29 @@ def _compositions(n: int, k: int) -> Iterator[tuple[int, ...]]:
 
 def _with_waves(
     axes: tuple[tuple[str, ...], ...], mesh: Mesh, facts: StageFacts, limits: Limits
-) -> tuple[Mesh, Sharding]:
-    """Return the cut, in so many waves that no result tile is larger than what a tile may be."""
+) -> list[tuple[Mesh, Sharding]]:
+    """Return the cut, in so many waves that no result tile is larger than what a tile may be.
+
+    Where several members have partial results of one tile, the waves are dealt out to them (`result_shardings`): their
+    number is a multiple of that of these members then. Where the tile may be as large as it is, this is another cut.
+    """
     extents = facts.loops.extents
     parts = [prod(mesh.axis_size(name) for name in names) for names in axes]
-    tile = max((s * prod(-(-extents[a] // parts[a]) for a in loops) for s, loops in facts.results if loops), default=0)
+    tile, kept = max(
+        ((s * prod(-(-extents[a] // parts[a]) for a in loops), loops) for s, loops in facts.results if loops),
+        default=(0, ()),
+    )
     waves = -(-tile // limits.tile)
-    if 1 < waves <= MAX_TILES // mesh.size:
-        kept = {a for _, loops in facts.results for a in loops}
+    n_partials = prod([parts[a] for a in facts.free if a not in kept])
+    scattered = -(-waves // n_partials) * n_partials
+    found = [] if waves > 1 else [(mesh, type_of(mesh, axes))]
+    if 1 < scattered <= MAX_TILES // mesh.size and tile > limits.block:
         for loop in facts.free:
-            if loop in kept and extents[loop] >= parts[loop] * waves:
-                waved = mesh.with_waves(waves)
+            if loop in kept and extents[loop] >= parts[loop] * scattered:
+                waved = mesh.with_waves(scattered)
                 cut = tuple([("%1", *names) if a == loop else names for a, names in enumerate(axes)])
-                return waved, type_of(waved, cut)
-    return mesh, type_of(mesh, axes)
+                return [*found, (waved, type_of(waved, cut))]
+    return found or [(mesh, type_of(mesh, axes))]
 
 
 class _Variables:
@@ -242,12 +251,12 @@ class _Variables:
         layout = baseline.layout
         for grid in grids(self._mesh):
             for axes in regular_cuts(facts.loops.extents, facts.free, grid):
-                mesh, fine = _with_waves(axes, grid, facts, self._limits)
-                sharding = coarsened(type_of(mesh, fine.axes, (), layout), self._mesh)
-                if sharding not in seen:
-                    seen.add(sharding)
-                    pairs = tuple(zip(mesh.names, mesh.sizes, strict=True))
-                    yield Cut(Parts(fine.parts, fine.axes, pairs)), sharding
+                for mesh, fine in _with_waves(axes, grid, facts, self._limits):
+                    sharding = coarsened(type_of(mesh, fine.axes, (), layout), self._mesh)
+                    if sharding not in seen:
+                        seen.add(sharding)
+                        pairs = tuple(zip(mesh.names, mesh.sizes, strict=True))
+                        yield Cut(Parts(fine.parts, fine.axes, pairs)), sharding
 
     def _realised(self, parts: tuple[int, ...], baseline: Sharding) -> Iterator[tuple[Cut | None, Sharding]]:
         """Yield the cuts into so many parts: the ways in which the axes of the mesh may give them."""
@@ -272,10 +281,10 @@ class _Variables:
         uncut: tuple[tuple[str, ...], ...] = ((),) * len(facts.loops.extents)
         for axes in regular_cuts(facts.loops.extents, facts.free, rest) or [uncut]:
             whole = tuple([(*names, *lead) if a == loop else names for a, names in enumerate(axes)])
-            mesh, fine = _with_waves(whole, grid, facts, self._limits)
-            pairs = tuple(zip(mesh.names, mesh.sizes, strict=True))
-            cut = Parts(fine.parts, fine.axes, pairs, corner=Corner(loop, corner))
-            yield Cut(cut), type_of_parts(cut, facts.loops.extents, baseline.layout, self._mesh)
+            for mesh, fine in _with_waves(whole, grid, facts, self._limits):
+                pairs = tuple(zip(mesh.names, mesh.sizes, strict=True))
+                cut = Parts(fine.parts, fine.axes, pairs, corner=Corner(loop, corner))
+                yield Cut(cut), type_of_parts(cut, facts.loops.extents, baseline.layout, self._mesh)
 
     def _followed(self, facts: StageFacts) -> Iterator[Sharding]:
         """Yield the cuts under which one operand stays where it lies, or may lie."""
