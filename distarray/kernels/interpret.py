@@ -30,7 +30,7 @@ from distarray.kernels.monoids import MONOIDS, Within, finish_reduction
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import REDUCED_SLICE
 from distarray.kernels.reporting import report
-from distarray.kernels.slices import boxes, slice_extents
+from distarray.kernels.slices import boxes, reduced_extents
 from distarray.types import DType, HostArray
 
 #: Bytes from which a result's block is recycled.
@@ -393,7 +393,7 @@ def reduced(monoid: str, block: HostArray, axes: tuple[int, ...], dtype: DType) 
         block = np.ascontiguousarray(block)
     if block.nbytes <= IN_SLICES or not found.is_ordered(dtype):
         return found.partial(block, axes, dtype)
-    reduction, extents = Reduction(0, monoid, axes, dtype), slice_extents(block.shape, REDUCED_SLICE)
+    reduction, extents = Reduction(0, monoid, axes, dtype), reduced_extents(block.shape, axes, REDUCED_SLICE)
     made = (TotalAccumulator if reduction.is_total(block.shape) else Accumulator)(reduction, block.shape, extents)
     whole = Within((0,) * block.ndim, block.shape)
     for box in boxes(block.shape, extents, range(block.ndim)):

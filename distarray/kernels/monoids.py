@@ -23,6 +23,7 @@ from distarray.expr.errstates import named, quotient_name
 from distarray.kernels.buffers import POOL
 from distarray.kernels.compiled_moments import row_moments
 from distarray.kernels.namespaces import astype, dtype_of, loop_dtype
+from distarray.kernels.searching import first_by_rows, has_long_rows
 from distarray.kernels.ufuncs import combine, halved
 from distarray.types import DType, HostArray
 
@@ -381,6 +382,8 @@ class _ArgExtremum(Monoid):
             rows = block.reshape(-1)
             local = _kept(np.intp(rows.argmax() if self.is_max else rows.argmin()), block.ndim)
             value = _kept(rows[local.item()], block.ndim)
+        elif xp is np and len(axes) == 1 and has_long_rows(block, axes[0]):
+            value, local = first_by_rows(block, axes[0], is_max=self.is_max)
         elif len(axes) == 1:
             local = (xp.argmax if self.is_max else xp.argmin)(block, axis=axes[0], keepdims=True)
             value = xp.take_along_axis(block, local, axis=axes[0])
@@ -392,6 +395,8 @@ class _ArgExtremum(Monoid):
         if not axes or within is None:
             return value, local
         start, whole = [within.origin[a] for a in axes], [within.extents[a] for a in axes]
+        if len(axes) == 1:
+            return value, local + start[0]
         index: Any = 0
         rest = local
         strides_local = [math.prod(inner[i + 1 :]) for i in range(len(inner))]

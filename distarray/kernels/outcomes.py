@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import numpy as np
 
 from distarray.kernels.monoids import MONOIDS, Partial
 from distarray.kernels.namespaces import Block
 from distarray.types import DType
+
+#: What is done of each kind of event, as ``numpy.errstate`` takes it.
+ErrModes = Mapping[str, Literal["ignore", "warn", "raise", "call", "print", "log"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +70,22 @@ class Outcome(NamedTuple):
     outputs: list[Block]
     partials: list[Partial | None]
     events: tuple[FloatingPointEvent, ...] = ()
+
+
+class Noted:
+    """A Noted notes the floating-point events of a run with the name of the function that the thread calls.
+
+    numpy reports once per call: that is once per slice.
+    """
+
+    def __init__(self, errstate: ErrModes) -> None:
+        self.modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in errstate.items()}
+        self.events: dict[FloatingPointEvent, None] = {}
+
+    def by(self, current: list[str]) -> np.errstate:
+        """Return the state in which a thread runs that says in `current` what it calls."""
+
+        def note(kind: str, _flag: int) -> None:
+            self.events[FloatingPointEvent(kind, current[0])] = None
+
+        return np.errstate(call=note, **self.modes)  # type: ignore[arg-type]  # the modes are the literals numpy wants

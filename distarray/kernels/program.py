@@ -17,31 +17,29 @@ on how many threads take slices (`threads`).
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from distarray.expr.affine import namespace
 from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels.accumulators import Accumulator, InOrder, TotalAccumulator
-from distarray.kernels.buffers import ALIGNMENT, POOL
+from distarray.kernels.buffers import POOL
 from distarray.kernels.compiled import compiled_for
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Partial, Within
 from distarray.kernels.namespaces import Block
-from distarray.kernels.outcomes import FloatingPointEvent, Outcome, Reduction
-from distarray.kernels.schedule import Call, Schedule, Scheduler, SliceState, Step
-from distarray.kernels.slices import SharedSlices, axes_by_stride, boxes, is_across, narrowed, slice_extents
+from distarray.kernels.outcomes import ErrModes, Noted, Outcome, Reduction
+from distarray.kernels.schedule import Call, Schedule, Scheduler, Scratch, SliceState, Step
+from distarray.kernels.slices import SharedSlices, axes_by_stride, boxes, is_across, narrowed, reduced_extents
 from distarray.kernels.threads import run_parts, threads_for
 from distarray.types import DType, HostArray
 
-ErrState = Mapping[str, Literal["ignore", "warn", "raise", "call", "print", "log"]]
 #: Elements of a slice of a box that is reduced. Part of the meaning of a sum: another number, other bits.
 REDUCED_SLICE = 131_072
 #: At most so many where nothing is computed beside and the bits of the results do not depend on the slices.
@@ -121,7 +119,7 @@ class Program:
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None = None,
         backend: Runner | None = None,
-        errstate: ErrState | None = None,
+        errstate: ErrModes | None = None,
         origin: Sequence[int] | None = None,
         extents: Sequence[int] | None = None,
     ) -> Outcome:
@@ -149,7 +147,7 @@ class Program:
         within = None if origin is None or extents is None else Within(origin, extents)
         if errstate is None:
             return self._run(inputs, scalars, shape, outs, backend, [""], within)
-        noted = _Noted(errstate)
+        noted = Noted(errstate)
         current = [""]
         with noted.by(current):
             outcome = self._run(inputs, scalars, shape, outs, backend, current, within, noted)
@@ -171,7 +169,7 @@ class Program:
         backend: Runner | None,
         current: list[str],
         within: Within | None,
-        noted: _Noted | None = None,
+        noted: Noted | None = None,
     ) -> Outcome:
         if backend is not None and backend.name != "numpy":
 
@@ -187,7 +185,40 @@ class Program:
             return Outcome([], [])
         if math.prod(shape) <= WHOLE:
             return self._run_whole(inputs, scalars, shape, outs, current, within)
-        return _SlicedRun(self, inputs, scalars, shape, outs, current, within, noted).run()
+        with_outputs, *others = self._parted(shape)
+        partials: list[Any] = [None] * len(self.reductions)
+        for own in others:  # first, since what is stored may overwrite what is read
+            program = self._with((), own)
+            found = _SlicedRun(program, inputs, scalars, shape, [], current, within, noted).run()
+            for k, part in zip(own, found.partials, strict=True):
+                partials[k] = part
+        program = self._with(self.outputs, with_outputs) if others else self
+        outcome = _SlicedRun(program, inputs, scalars, shape, outs, current, within, noted).run()
+        for k, part in zip(with_outputs, outcome.partials, strict=True):
+            partials[k] = part
+        return outcome._replace(partials=partials)
+
+    def _parted(self, shape: tuple[int, ...]) -> list[list[int]]:
+        """Return the reductions, by number, that can run in one pass: those of which slices of other extents would be
+        added up have one of their own.
+        """
+        if len(self.reductions) < 2:
+            return [list(range(len(self.reductions)))]
+        found: dict[tuple[int, ...], list[int]] = {}
+        anywhere = []
+        for k, r in enumerate(self.reductions):
+            if MONOIDS[r.monoid].is_ordered(r.dtype):
+                found.setdefault(reduced_extents(shape, r.axes, REDUCED_SLICE), []).append(k)
+            else:
+                anywhere.append(k)
+        first, *others = found.values() or [[]]
+        return [sorted([*first, *anywhere]), *others]
+
+    def _with(self, outputs: tuple[int, ...], reductions: Sequence[int]) -> Program:
+        """Return the program that has some of the outputs and reductions of this one."""
+        return shared_program(
+            self.n_inputs, self.instructions, outputs, tuple([self.reductions[k] for k in reductions])
+        )
 
     def _run_whole(
         self,
@@ -291,23 +322,12 @@ def shared_program(
     return Program(n_inputs, instructions, outputs, reductions)
 
 
-class _Noted:
-    """A _Noted notes the floating-point events of a run with the name of the function that the thread calls.
-
-    numpy reports once per call: that is once per slice.
+def _takes_rows(reduction: Reduction, ndim: int) -> bool:
+    """Return whether the bits of a reduction are the same for rows that lie apart: elements of different rows are added
+    up one after the other. Moments are of contiguous blocks, for their compiled loop.
     """
-
-    def __init__(self, errstate: ErrState) -> None:
-        self.modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in errstate.items()}
-        self.events: dict[FloatingPointEvent, None] = {}
-
-    def by(self, current: list[str]) -> np.errstate:
-        """Return the state in which a thread runs that says in `current` what it calls."""
-
-        def note(kind: str, _flag: int) -> None:
-            self.events[FloatingPointEvent(kind, current[0])] = None
-
-        return np.errstate(call=note, **self.modes)  # type: ignore[arg-type]  # the modes are the literals numpy wants
+    monoid = MONOIDS[reduction.monoid]
+    return ndim - 1 not in reduction.axes and (monoid.n_arrays == 1 or not monoid.is_ordered(reduction.dtype))
 
 
 def _partial(reduction: Reduction, value: Any, shape: tuple[int, ...], within: Within | None) -> Partial | None:
@@ -344,7 +364,7 @@ class _SlicedRun:
         outs: Sequence[HostArray | None],
         current: list[str],
         within: Within | None,
-        noted: _Noted | None,
+        noted: Noted | None,
     ) -> None:
         self.program = program
         self.shape = shape
@@ -409,7 +429,10 @@ class _SlicedRun:
         else:
             arrays, box = axes_by_stride(arrays, self.shape)
             budget = self._budget(arrays)
-        self.box, self.slice = box, slice_extents(box, budget)
+        # All reductions that round have the same slices (`Program._parted`).
+        axes = next((r.axes for r in program.reductions if MONOIDS[r.monoid].is_ordered(r.dtype)), None)
+        axes = program.reductions[0].axes if axes is None and program.reductions else axes or ()
+        self.box, self.slice = box, reduced_extents(box, axes, budget)
         first = tuple(slice(e) for e in self.slice)
         cut = [axis for axis, (e, n) in enumerate(zip(self.slice, box, strict=True)) if e < n]
         states = []
@@ -418,14 +441,15 @@ class _SlicedRun:
             is_contiguous = a[first].flags.c_contiguous
             is_fixed = not any(a.strides[axis] for axis in cut)
             expand = (is_fixed and not is_contiguous and box[-1] < SHORT_RUN) or is_across(a[first])
-            states.append(SliceState(a.dtype, is_contiguous, is_fixed, expand))
+            has_rows = a.strides[-1:] == (a.itemsize,) and self.slice[-1] >= SHORT_RUN
+            states.append(SliceState(a.dtype, is_contiguous, is_fixed, expand, has_rows))
         given: dict[int, SliceState | None] = dict.fromkeys(self.values)
         given |= dict(zip(streamed, states, strict=False))
         places = states[len(streamed) :]
         key = (tuple(given.items()), tuple(places), self.is_aliased)
         found = program._schedules.get(key)
         if found is None:
-            reduced = [r.register for r in program.reductions]
+            reduced = [(r.register, _takes_rows(r, len(box))) for r in program.reductions]
             n_entries = len(self.dtypes) + len(self.scalars)
             scan = Scheduler(self.calls, given, program.outputs, places, reduced, n_entries, self.is_aliased)
             found = scan.schedule()
@@ -488,7 +512,7 @@ class _SlicedRun:
         entries[first_scalar : first_scalar + len(self.scalars)] = self.scalars
         places = list(zip(self.accumulators, made.reduced, strict=True))
         streams, fixed, steps, late = self.streams, made.fixed, made.steps, made.late
-        scratch = _Scratch(made, self.slice)
+        scratch = Scratch(made, self.slice)
         compiled = None if self.compiled is None else self.compiled.bound(self, entries)
         extents: tuple[int, ...] | None = None
         number = -1
@@ -564,35 +588,3 @@ def _perform(steps: Sequence[Step], entries: list[Any], current: list[str]) -> N
             call(entries[first], out=entries[out])
         else:
             call(entries[first], entries[second], out=entries[out])
-
-
-class _Scratch:
-    """A _Scratch is memory for the slots of a schedule, kept by each thread from run to run."""
-
-    _local = threading.local()
-
-    def __init__(self, made: Schedule, extents: tuple[int, ...]) -> None:
-        n = math.prod(extents)
-        self.made = made
-        self.starts: list[int] = []
-        end = 0
-        for i, itemsize in enumerate(made.slots):
-            self.starts.append(end)
-            # An odd number of lines apart: slots a multiple of 4 KiB apart would share sets of the cache.
-            end += -(-n * itemsize // ALIGNMENT) * ALIGNMENT + ALIGNMENT * (2 * i + 1)
-        # Taken out while in use: a run inside a run of the same thread makes its own.
-        memory = self._local.__dict__.pop("memory", None)
-        if memory is None or memory.nbytes < end + ALIGNMENT:
-            memory = np.empty(end + ALIGNMENT, np.uint8)
-        self.memory: HostArray = memory
-        self.offset = -memory.ctypes.data % ALIGNMENT if made.slots else 0
-
-    def fill(self, entries: list[Any], extents: tuple[int, ...]) -> None:
-        """Set the entries in scratch to arrays of the extents of a slice."""
-        n = math.prod(extents)
-        for entry, dtype, slot in self.made.scratch:
-            start = self.offset + self.starts[slot]
-            entries[entry] = self.memory[start : start + n * dtype.itemsize].view(dtype).reshape(extents)
-
-    def give_back(self) -> None:
-        self._local.memory = self.memory

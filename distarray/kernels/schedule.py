@@ -8,15 +8,18 @@ first if they are not contiguous: see `elementwise`.
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from distarray.kernels.buffers import ALIGNMENT
 from distarray.kernels.elementwise import Elementwise
 from distarray.kernels.slices import copy_across, is_across
-from distarray.types import DType
+from distarray.types import DType, HostArray
 
 
 class SliceState(NamedTuple):
@@ -32,12 +35,15 @@ class SliceState(NamedTuple):
         All slices of one shape have the same elements.
     expand
         Better copied out once than broadcast by every call.
+    has_rows
+        The last axis is contiguous and long: what is added up along other axes may be read as it lies.
     """
 
     dtype: DType
     is_contiguous: bool
     is_fixed: bool = False
     expand: bool = False
+    has_rows: bool = False
 
 
 class Call(NamedTuple):
@@ -107,7 +113,7 @@ class Scheduler:
     outputs, places
         Registers to be stored, and how the arrays come where they are stored.
     reduced
-        Registers that are reduced.
+        Registers that are reduced, and whether rows of them are added up: see `SliceState.has_rows`.
     n_entries
         Number of registers and scalars.
     is_aliased
@@ -120,7 +126,7 @@ class Scheduler:
         given: Mapping[int, SliceState | None],
         outputs: Sequence[int],
         places: Sequence[SliceState],
-        reduced: Sequence[int],
+        reduced: Sequence[tuple[int, bool]],
         n_entries: int,
         is_aliased: bool,
     ) -> None:
@@ -136,7 +142,7 @@ class Scheduler:
         self.free: list[int] = []
         self.last_use = {c.register: t for t, c in enumerate(calls)}
         self.last_use |= {x: t for t, c in enumerate(calls) for x in c.operands}
-        self.last_use |= dict.fromkeys(reduced, len(calls))
+        self.last_use |= dict.fromkeys([register for register, _ in reduced], len(calls))
         if is_aliased:
             self.last_use |= dict.fromkeys(outputs, len(calls))
 
@@ -147,7 +153,10 @@ class Scheduler:
                 self._copy(register)
         for t, call in enumerate(self.calls):
             self._call(t, call)
-        self.made.reduced = [self._contiguous(register) for register in self.reduced]
+        self.made.reduced = [
+            self.home[register] if by_rows and self._has_rows(register) else self._contiguous(register)
+            for register, by_rows in self.reduced
+        ]
         for register, entry in zip(self.outputs, self.made.places, strict=True):
             if self.home[register] == entry or not (self.is_aliased or register in self.given):
                 continue  # it is there already
@@ -197,12 +206,16 @@ class Scheduler:
             t == len(self.calls) - 1
             and len(self.outputs) == 1
             and call.function.has_inplace
-            and not any(r in self.given for r in self.reduced)
+            and not any(r in self.given for r, _ in self.reduced)
         ):
             return False
         if place.is_contiguous:
             self.contiguous.add(entry)
         return True
+
+    def _has_rows(self, register: int) -> bool:
+        state = self.given.get(register)
+        return state is not None and state.has_rows
 
     def _contiguous(self, register: int) -> int:
         """Return the entry of a contiguous array with the values of a register."""
@@ -266,3 +279,35 @@ def _copyto(x: Any, out: Any) -> None:
         copy_across(x, out)
     else:
         np.copyto(out, x)
+
+
+class Scratch:
+    """A Scratch is memory for the slots of a schedule, kept by each thread from run to run."""
+
+    _local = threading.local()
+
+    def __init__(self, made: Schedule, extents: tuple[int, ...]) -> None:
+        n = math.prod(extents)
+        self.made = made
+        self.starts: list[int] = []
+        end = 0
+        for i, itemsize in enumerate(made.slots):
+            self.starts.append(end)
+            # An odd number of lines apart: slots a multiple of 4 KiB apart would share sets of the cache.
+            end += -(-n * itemsize // ALIGNMENT) * ALIGNMENT + ALIGNMENT * (2 * i + 1)
+        # Taken out while in use: a run inside a run of the same thread makes its own.
+        memory = self._local.__dict__.pop("memory", None)
+        if memory is None or memory.nbytes < end + ALIGNMENT:
+            memory = np.empty(end + ALIGNMENT, np.uint8)
+        self.memory: HostArray = memory
+        self.offset = -memory.ctypes.data % ALIGNMENT if made.slots else 0
+
+    def fill(self, entries: list[Any], extents: tuple[int, ...]) -> None:
+        """Set the entries in scratch to arrays of the extents of a slice."""
+        n = math.prod(extents)
+        for entry, dtype, slot in self.made.scratch:
+            start = self.offset + self.starts[slot]
+            entries[entry] = self.memory[start : start + n * dtype.itemsize].view(dtype).reshape(extents)
+
+    def give_back(self) -> None:
+        self._local.memory = self.memory

@@ -1,4 +1,4 @@
-"""Where elements stand in a sorted row: binary search, or a guess that is checked where the row is about even."""
+"""Where elements stand: in a sorted row, by binary search or a guess that is checked; and the first that is extreme."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ SLICE = 1 << 15
 MANY, SHORTEST = 1 << 14, 4
 #: Part of the elements of the first slice that may be guessed wrong, else all are searched.
 WRONG = 0.1
+#: Along rows of so many elements at least, passes over at most so many rows take less time than a search of each
+#: column; as far as so many elements stay in a cache meanwhile.
+LONG, FEW, CACHED = 512, 64, 1 << 17
 
 
 def searchsorted(xp: Any, row: Any, sought: Any, side: Literal["left", "right"]) -> Any:
@@ -62,3 +65,26 @@ def _guessed(row: _Row, sought: _Row, side: Literal["left", "right"]) -> _Row | 
             return None
         out[wrong] = np.searchsorted(row, x[wrong], side)
     return found.reshape(sought.shape)
+
+
+def has_long_rows(block: _Row, axis: int) -> bool:
+    """Return whether elements along an axis are best compared row by row: they are few, and numpy's argmax would begin
+    anew for each column.
+    """
+    is_short = block.shape[axis] <= FEW and block.dtype.kind in "biuf"
+    return is_short and axis < block.ndim - 1 and block.shape[-1] >= LONG
+
+
+def first_by_rows(block: _Row, axis: int, *, is_max: bool) -> tuple[_Row, _Row]:
+    """Return the largest or smallest elements along an axis and the indices of the first of them, or of a nan."""
+    rows = np.moveaxis(block, axis, 0)
+    value, at = np.empty(rows.shape[1:], block.dtype), np.zeros(rows.shape[1:], np.intp)
+    n_columns = max(LONG, CACHED * block.shape[-1] // block.size)
+    for start in range(0, block.shape[-1], n_columns):
+        part = (..., slice(start, start + n_columns))
+        (np.maximum if is_max else np.minimum).reduce(rows[:, *part], axis=0, out=value[part])
+        for i in range(len(rows) - 1, -1, -1):
+            np.copyto(at[part], i, where=rows[i][part] == value[part])
+    if block.dtype.kind == "f" and (nan := value != value).any():
+        at[nan] = np.isnan(rows[:, nan]).argmax(axis=0)
+    return np.expand_dims(value, axis), np.expand_dims(at, axis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -17,6 +17,8 @@ Box = tuple[slice, ...]
 
 #: A slice whose inner axis is cut is cut at whole vectors.
 GRAIN = 64
+#: Elements that a slice adds up at least, if there are so many: combining partial results costs several passes each.
+ADDED_UP = 32
 
 
 def narrowed(x: HostArray) -> HostArray:
@@ -108,8 +110,31 @@ def slice_extents(shape: Extents, budget: int) -> Extents:
     >>> slice_extents((4000, 4000), 16384), slice_extents((100, 16385), 16384)
     ((4, 4000), (1, 8256))
     """
-    extents = [1] * len(shape)
-    for axis in reversed(range(len(shape))):
+    return _filled(shape, [1] * len(shape), budget, reversed(range(len(shape))))
+
+
+def reduced_extents(shape: Extents, axes: Sequence[int], budget: int) -> Extents:
+    """Return the extents of a slice that is reduced over some axes, in ascending order.
+
+    They are those of any slice, but where hardly any elements of that would be added up: then it has less of what
+    follows the reduced axes and more of these, since each partial result costs several passes over it.
+
+    >>> reduced_extents((4000, 4000), (0,), 131072), reduced_extents((10, 3_000_000), (0,), 131072)
+    ((32, 4000), (10, 13056))
+    """
+    plain = slice_extents(shape, budget)
+    least = min(math.prod([shape[axis] for axis in axes]), ADDED_UP)
+    if not axes or axes[-1] == len(shape) - 1 or math.prod([plain[axis] for axis in axes]) >= least:
+        return plain
+    lead = axes[-1] + 1
+    extents = [*[1] * lead, *slice_extents(shape[lead:], budget // least)]
+    others = [axis for axis in range(lead) if axis not in axes]
+    return _filled(shape, extents, budget, (*reversed(axes), *reversed(others)))
+
+
+def _filled(shape: Extents, extents: list[int], budget: int, order: Iterable[int]) -> Extents:
+    """Return the extents of a slice that has as much of one axis after the other as there is room for."""
+    for axis in order:
         room = budget // math.prod(extents)
         if room < 2:
             break

@@ -72,3 +72,20 @@ def test_of_the_regions_of_a_tile_few_partial_results_are_held(monkeypatch: pyte
 def test_every_monoid_combines_in_pairs() -> None:
     for name, monoid in MONOIDS.items():
         assert type(monoid).combine is Monoid.combine, name
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@pytest.mark.parametrize("dtype", ["f8", "f2", "i8", "u1", "?", "c8"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_indices_along_an_axis_before_long_rows(name: str, dtype: str, axis: int) -> None:
+    """The first of equals, and the first nan, whether rows lie apart or not."""
+    rng = np.random.default_rng(3)
+    block = rng.integers(0, 4, (5, 6, 700)).astype(dtype)
+    if dtype[0] in "fc":
+        block[rng.random(block.shape) < 0.05] = np.nan
+        block[block == 0] *= rng.choice([-1, 1])
+    for x in (block, block[:, ::2, 50:], block[::-1, ::-1]):
+        value, index = MONOIDS[name].partial(x, (axis,), np.dtype(np.intp))
+        wanted = getattr(np, name)(x, axis=axis, keepdims=True)
+        np.testing.assert_array_equal(index, wanted)
+        np.testing.assert_array_equal(value, np.take_along_axis(x, wanted, axis))

@@ -21,7 +21,7 @@ from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 from distarray.kernels.schedule import Scheduler, SliceState
-from distarray.kernels.slices import slice_extents
+from distarray.kernels.slices import ADDED_UP, reduced_extents, slice_extents
 
 F8 = np.dtype("f8")
 PROPERTY = settings(
@@ -480,6 +480,40 @@ def test_slices_depend_on_the_shape_only_and_are_balanced() -> None:
     assert slice_extents((3, 100), 64)[0] == 1
     for shape in ((1000,), (65, 3), (3, 65), (2, 3, 70)):
         assert int(np.prod(slice_extents(shape, 64))) <= 64
+
+
+@PROPERTY
+@given(st.data())
+def test_slices_that_are_reduced_add_up_many_elements(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 5000), min_size=1, max_size=4)))
+    axes = tuple(sorted(data.draw(st.sets(st.sampled_from(range(len(shape)))))))
+    budget = data.draw(st.sampled_from([64, 4096, 131_072]))
+    extents = reduced_extents(shape, axes, budget)
+    assert all(1 <= e <= n for e, n in zip(extents, shape, strict=True))
+    assert int(np.prod(extents)) <= budget
+    if axes and axes[-1] < len(shape) - 1:
+        n = int(np.prod([shape[a] for a in axes], dtype=float))
+        # Extents are balanced: of 33 rows a slice has 17.
+        assert np.prod([extents[a] for a in axes]) > min(n, ADDED_UP) / 2
+
+
+@PROPERTY
+@given(st.data())
+def test_reductions_that_share_a_program_have_the_bits_of_each_alone(small_slices: None, data: st.DataObject) -> None:
+    """Whatever slices each of them takes; and where what is stored overwrites what they read."""
+    shape = tuple(data.draw(st.lists(st.integers(1, 150), min_size=1, max_size=3)))
+    axes_of = st.sets(st.sampled_from(range(len(shape)))).map(lambda found: tuple(sorted(found)))
+    reductions = tuple(
+        Reduction(data.draw(st.sampled_from([0, 1])), monoid, data.draw(axes_of), F8)
+        for monoid in data.draw(st.lists(st.sampled_from(["sum", "moments", "max", "argmin"]), min_size=1, max_size=4))
+    )
+    x = values("f8", shape, data.draw(st.integers(0, 9)), special=False)
+    code = (Instruction("square", (0,), F8),)
+    alone = [Program(1, code, (), (r,)).run([x], (), shape).partials[0] for r in reductions]
+    outcome = Program(1, code, (1,), reductions).run([x], (), shape, [x] if data.draw(st.booleans()) else None)
+    for found, wanted in zip(outcome.partials, alone, strict=True):
+        for a, b in zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]:
+            assert_same_bits(a, b)
 
 
 def test_threads_share_a_program() -> None:
