@@ -162,6 +162,12 @@ def _is_product(x: Any, y: Any) -> None:
     np.testing.assert_allclose(float(y[i, i]), row @ column, rtol=1e-9)
 
 
+def _is_gram(x: Any, y: Any) -> None:
+    i = x.shape[0] // 3
+    one, other = np.asarray(x[:, i]), np.asarray(x[:, -1])
+    np.testing.assert_allclose(float(y[i, -1]), one @ other, rtol=1e-9)
+
+
 PROGRAMS: dict[str, Program] = {
     "sort": Program(_vector, dx.sort, _is_sorted),
     "argsort": Program(_vector, dx.argsort, _sorts),
@@ -175,6 +181,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "fft2": Program(_complex, dx.fft.fft2, _is_fft),
     "matmul": Program(_square, lambda x: x @ x, _is_product),
+    "gram matrix": Program(_square, lambda x: x.T @ x, _is_gram),
     "softmax": Program(
         _square,
         _softmax,

@@ -158,14 +158,16 @@ class Pairs:
 
 #: numpy's inner loop runs along the last axis; where that is shorter, half of the time goes into starting it.
 _SHORT = 32
+#: Where elements are compared, long rows gain too (three times at 100 elements); of a sum this would change the bits.
+_SHORT_TO_COMPARE = 1024
 
 
-def _reduce(ufunc: np.ufunc, block: HostArray, axes: Axes, dtype: DType) -> HostArray:
+def _reduce(ufunc: np.ufunc, block: HostArray, axes: Axes, dtype: DType, short: int = _SHORT) -> HostArray:
     """Return ``ufunc.reduce`` of a contiguous block with axes kept, with long inner loops where the last axis is
-    short.
+    `short`.
     """
     last = block.shape[-1] if block.ndim else 1
-    if block.dtype != dtype or last >= _SHORT or block.size < 16 * _SHORT:
+    if block.dtype != dtype or last >= short or block.size < 16 * short or not block.flags.c_contiguous:
         return np.asarray(ufunc.reduce(block, axis=axes, dtype=loop_dtype(dtype), keepdims=True))
     if axes == (block.ndim - 1,) and last < 8:
         # Column by column; numpy too adds fewer than 8 elements one after the other.
@@ -176,7 +178,7 @@ def _reduce(ufunc: np.ufunc, block: HostArray, axes: Axes, dtype: DType) -> Host
     if axes == tuple(range(block.ndim - 1)):
         # Several rows side by side as one long row, then these rows.
         rows = block.reshape(-1, last)
-        n_beside = 2 * _SHORT // last
+        n_beside = 2 * short // last
         whole = len(rows) - len(rows) % n_beside
         total = ufunc.reduce(rows[:whole].reshape(-1, n_beside * last), axis=0).reshape(n_beside, last)
         total = ufunc.reduce(np.concatenate([total, rows[whole:]]), axis=0)
@@ -321,7 +323,7 @@ class _Extremum(Monoid):
             return (xp.max if self.is_max else xp.min)(block, axis=axes, keepdims=True)
         if len(axes) == block.ndim:
             return _kept(self.total(block, dtype), block.ndim)
-        best = _reduce(self._ufunc, block, axes, block.dtype)
+        best = _reduce(self._ufunc, block, axes, block.dtype, _SHORT_TO_COMPARE)
         if block.dtype.kind == "f" and axes and (zero := best == 0).any():
             # A maximum of zeros is -0 only if all of them are; a minimum is +0 only if all of them are.
             sought = np.logical_and(block == 0, np.signbit(block) != self.is_max)

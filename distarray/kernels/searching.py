@@ -16,7 +16,7 @@ MANY, SHORTEST = 1 << 14, 4
 WRONG = 0.1
 #: Along rows of so many elements at least, passes over at most so many rows take less time than a search of each
 #: column; as far as so many elements stay in a cache meanwhile.
-LONG, FEW, CACHED = 512, 64, 1 << 17
+LONG, FEW, CACHED = 512, 64, 1 << 18
 
 
 def searchsorted(xp: Any, row: Any, sought: Any, side: Literal["left", "right"]) -> Any:
@@ -78,13 +78,18 @@ def has_long_rows(block: _Row, axis: int) -> bool:
 def first_by_rows(block: _Row, axis: int, *, is_max: bool) -> tuple[_Row, _Row]:
     """Return the largest or smallest elements along an axis and the indices of the first of them, or of a nan."""
     rows = np.moveaxis(block, axis, 0)
-    value, at = np.empty(rows.shape[1:], block.dtype), np.zeros(rows.shape[1:], np.intp)
+    n = len(rows)
+    value, at = np.empty(rows.shape[1:], block.dtype), np.empty(rows.shape[1:], np.intp)
     n_columns = max(LONG, CACHED * block.shape[-1] // block.size)
     for start in range(0, block.shape[-1], n_columns):
         part = (..., slice(start, start + n_columns))
-        (np.maximum if is_max else np.minimum).reduce(rows[:, *part], axis=0, out=value[part])
-        for i in range(len(rows) - 1, -1, -1):
-            np.copyto(at[part], i, where=rows[i][part] == value[part])
+        best = (np.maximum if is_max else np.minimum).reduce(rows[:, *part], axis=0, out=value[part])
+        is_best = np.empty(best.shape, np.bool_)
+        left, most = is_best.view(np.uint8), np.zeros(best.shape, np.uint8)  # rows from the first of the best on
+        for i in range(n):
+            np.equal(rows[i][part], best, out=is_best)
+            np.maximum(np.multiply(left, n - i, out=left), most, out=most)
+        np.subtract(n, most, out=at[part], dtype=np.intp)
     if block.dtype.kind == "f" and (nan := value != value).any():
         at[nan] = np.isnan(rows[:, nan]).argmax(axis=0)
     return np.expand_dims(value, axis), np.expand_dims(at, axis)
