@@ -36,7 +36,15 @@ from distarray.kernels.monoids import MONOIDS, Partial, Within
 from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import ErrModes, Noted, Outcome, Reduction
 from distarray.kernels.schedule import Call, Schedule, Scheduler, Scratch, SliceState, Step
-from distarray.kernels.slices import SharedSlices, axes_by_stride, boxes, is_across, narrowed, reduced_extents
+from distarray.kernels.slices import (
+    SharedSlices,
+    axes_by_stride,
+    boxes,
+    crossed_extents,
+    is_across,
+    narrowed,
+    reduced_extents,
+)
 from distarray.kernels.threads import run_parts, threads_for
 from distarray.types import DType, HostArray
 
@@ -425,14 +433,14 @@ class _SlicedRun:
         arrays = [v if v.shape == self.shape else np.broadcast_to(v, self.shape) for v in arrays]
         arrays += self.outputs
         if program.reductions:
-            box, budget = self.shape, self._reduced_budget()
+            # All that round have the same slices (`Program._parted`).
+            ordered = [r.axes for r in program.reductions if MONOIDS[r.monoid].is_ordered(r.dtype)]
+            axes = (ordered or [program.reductions[0].axes])[0]
+            self.box, self.slice = self.shape, reduced_extents(self.shape, axes, self._reduced_budget())
         else:
-            arrays, box = axes_by_stride(arrays, self.shape)
-            budget = self._budget(arrays)
-        # All reductions that round have the same slices (`Program._parted`).
-        axes = next((r.axes for r in program.reductions if MONOIDS[r.monoid].is_ordered(r.dtype)), None)
-        axes = program.reductions[0].axes if axes is None and program.reductions else axes or ()
-        self.box, self.slice = box, reduced_extents(box, axes, budget)
+            arrays, self.box = axes_by_stride(arrays, self.shape)
+            self.slice = crossed_extents(arrays, self.box, self._budget(arrays))
+        box = self.box
         first = tuple(slice(e) for e in self.slice)
         cut = [axis for axis, (e, n) in enumerate(zip(self.slice, box, strict=True)) if e < n]
         states = []

@@ -67,11 +67,11 @@ def axes_by_stride(arrays: Sequence[HostArray], shape: Extents) -> tuple[list[Ho
     return arrays, shape
 
 
-#: Elements of a part of an array that is turned in the nearest cache.
-TURNED = 4096
 #: A last axis with a longer stride than others is slow to read if its elements lie a multiple of so many bytes apart,
 #: since they share sets of the cache, or if it has more elements than that holds lines (measured: 1.5 to 3 times).
 SHARED_SETS, MANY_LINES = 2048, 2048
+#: Elements of it that are copied at a time: as many lines as the nearest caches have room for, or as one set of them.
+BAND, SHARED_BAND = 256, 16
 
 
 def is_across(x: HostArray) -> bool:
@@ -89,28 +89,48 @@ def is_across(x: HostArray) -> bool:
 
 
 def copy_across(x: HostArray, out: HostArray) -> None:
-    """Copy ``out[...] = x`` for an `x` whose elements lie in another order: part by part, read in their own order.
+    """Copy ``out[...] = x`` for an `x` whose elements lie in another order: a band of its last axis at a time.
 
-    Copied at once, every element of a row of `out` would come from another page of memory.
+    Of a band the lines that its first row is read from are still in cache for the next rows; copied at once, every
+    element of a row of `out` would come from another page of memory.
     """
-    axis = max(range(x.ndim), key=x.shape.__getitem__)
-    step = max(1, TURNED * x.shape[axis] // x.size)
-    lead = (slice(None),) * axis
-    for start in range(0, x.shape[axis], step):
-        part = (*lead, slice(start, start + step))
-        np.copyto(out[part], x[part].copy(order="K"))
+    step = BAND if abs(x.strides[-1]) % SHARED_SETS else SHARED_BAND
+    for start in range(0, x.shape[-1], step):
+        part = (..., slice(start, start + step))
+        np.copyto(out[part], x[part])
 
 
 def slice_extents(shape: Extents, budget: int) -> Extents:
     """Return the extents of a slice of at most about `budget` elements.
 
     Whole inner axes, then a range of one axis, then single steps. Ranges are balanced: the last slice is not a
-    sliver. Arrays of unlike order get no square tiles: rows of one are as fast, for all the strides of the other.
+    sliver.
 
     >>> slice_extents((4000, 4000), 16384), slice_extents((100, 16385), 16384)
     ((4, 4000), (1, 8256))
     """
     return _filled(shape, [1] * len(shape), budget, reversed(range(len(shape))))
+
+
+def crossed_extents(arrays: Sequence[HostArray], shape: Extents, budget: int) -> Extents:
+    """Return the extents of a slice of arrays of a shape, which may lie in unlike orders.
+
+    Where one runs fastest along another axis than the last, the slice has enough elements of that to use whole lines of
+    memory.
+
+    >>> x = np.empty((2000, 3000))
+    >>> crossed_extents([x, x.T.copy().T], x.shape, 65536), crossed_extents([x, x], x.shape, 65536)
+    ((63, 1024), (21, 3000))
+    """
+    last = len(shape) - 1
+    for a in arrays:
+        strides = {axis: abs(s) for axis, (s, n) in enumerate(zip(a.strides, shape, strict=True)) if s and n > 1}
+        axis = min(strides, key=strides.__getitem__, default=last)
+        if axis != last and last in strides:
+            (inner,) = slice_extents(shape[last:], budget // min(shape[axis], GRAIN))
+            others = [other for other in reversed(range(last)) if other != axis]
+            return _filled(shape, [*[1] * last, inner], budget, (axis, *others))
+    return slice_extents(shape, budget)
 
 
 def reduced_extents(shape: Extents, axes: Sequence[int], budget: int) -> Extents:
@@ -120,7 +140,7 @@ def reduced_extents(shape: Extents, axes: Sequence[int], budget: int) -> Extents
     follows the reduced axes and more of these, since each partial result costs several passes over it.
 
     >>> reduced_extents((4000, 4000), (0,), 131072), reduced_extents((10, 3_000_000), (0,), 131072)
-    ((32, 4000), (10, 13056))
+    ((32, 4000), (10, 13107))
     """
     plain = slice_extents(shape, budget)
     least = min(math.prod([shape[axis] for axis in axes]), ADDED_UP)

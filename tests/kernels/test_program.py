@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 from distarray.kernels.schedule import Scheduler, SliceState
-from distarray.kernels.slices import ADDED_UP, reduced_extents, slice_extents
+from distarray.kernels.slices import ADDED_UP, copy_across, crossed_extents, reduced_extents, slice_extents
 
 F8 = np.dtype("f8")
 PROPERTY = settings(
@@ -556,3 +557,35 @@ def test_0d_operands_are_scalars_with_a_dtype() -> None:
     assert isinstance(out, np.ndarray)
     assert out.shape == ()
     assert out == 9
+
+
+@PROPERTY
+@given(st.data())
+def test_arrays_of_unlike_orders_run_in_slices_of_whole_lines(data: st.DataObject) -> None:
+    """Values and stored order are as ever; a slice has as many elements along the axis along which one runs fastest."""
+    shape = tuple(data.draw(st.lists(st.integers(1, 70), min_size=2, max_size=3)))
+    order = data.draw(st.permutations(range(len(shape))))
+    crossed = np.ascontiguousarray(values("f8", shape, 1, special=False).transpose(order)).transpose(np.argsort(order))
+    plain = values("f8", shape, 2, special=False)
+    extents = crossed_extents([crossed, plain], shape, 4096)
+    assert int(np.prod(extents)) <= 4096
+    assert all(1 <= e <= n for e, n in zip(extents, shape, strict=True))
+    fastest = order[-1]
+    if shape[fastest] > 1 and shape[-1] > 1:
+        assert extents[fastest] >= min(shape[fastest], 64) // 2  # balanced
+    program = Program(2, (Instruction("multiply", (0, 1), F8),), (2,))
+    with pytest.MonkeyPatch.context() as patched:
+        for name, n in (("WHOLE", 4), ("SMALLEST_SLICE", 256), ("LARGEST_SLICE", 256)):
+            patched.setattr(program_module, name, n)
+        (out,) = program.run([crossed, plain], (), shape).outputs
+    assert_same_bits(out, crossed * plain)
+    assert out.flags.c_contiguous
+
+
+@pytest.mark.parametrize("shape", [(1, 5000), (2048, 33), (257, 256), (40, 3, 512), (7, 4096)])
+def test_copies_across_are_copies(shape: tuple[int, ...]) -> None:
+    for order in itertools.permutations(range(len(shape))):
+        x = values("f8", shape, special=False).transpose(order)[::-1]
+        out = np.empty(x.shape)
+        copy_across(x, out)
+        assert_same_bits(out, x)
