@@ -186,6 +186,8 @@ def _mask(name: str, arr: DistArray, mask: Any) -> DistArray:
 @writes_host(np.putmask)
 def putmask(a: DistArray, mask: Any, values: Any) -> None:
     """Write, where `mask` is true, the element of `values` at the same flat position, repeated as needed."""
+    if a._readonly:
+        raise ValueError("putmask: output array is read-only")
     at = _mask("putmask", a, mask)
     given = _given(a, values, "safe")
     if given.size == 0:

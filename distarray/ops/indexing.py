@@ -253,13 +253,15 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
     node, axis = along(node, axis)
     n = node.shape[axis]
     index = _integers(indices)
+    shape = tuple(np.shape(index)) if not hasattr(index, "shape") else tuple(index.shape)
+    result = (*node.shape[:axis], *shape, *node.shape[axis + 1 :])
+    if n == 0:
+        if math.prod(result):
+            raise IndexError("cannot do a non-empty take from an empty axes.")
+        return box(constant(result, 0, node.dtype, node.env))
     if mode != "raise":
         index = _integers(confined(index, n, mode))
-    shape = tuple(np.shape(index)) if not hasattr(index, "shape") else tuple(index.shape)
-    if n == 0 and math.prod(shape) and math.prod(node.shape[:axis] + node.shape[axis + 1 :]):
-        raise IndexError("cannot do a non-empty take from an empty axes.")
     positions = positions_of(index, n, axis, node.env)
-    result = (*node.shape[:axis], *shape, *node.shape[axis + 1 :])
     return box(bind(TAKE, (node, positions), result, node.dtype, IndexParams((axis,), axis, len(shape))))
 
 

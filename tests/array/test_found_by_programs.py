@@ -387,3 +387,28 @@ def test_numbers_that_are_no_integers_are_refused_where_they_are_written(
         assert_equal(x, np.arange(3))
         x[1] = y.min() + 1.7
         assert_equal(x, np.array([0, 2, 2]))
+
+
+@pytest.mark.parametrize("eager_bytes", [None, 0])
+@pytest.mark.parametrize("mode", ["raise", "wrap", "clip"])
+def test_what_is_taken_of_nothing_is_empty(eager_bytes: int | None, mode: str) -> None:
+    """Where other axes are empty, too, no index is out of bounds."""
+    settings = {} if eager_bytes is None else {"eager_bytes": eager_bytes, "block_bytes": 0}
+    for shape, indices, axis in (((0, 0), [3, 1], -1), ((3, 0), [[1, 7]], 1), ((0, 4), [1], 0), ((0,), [], 0)):
+        x = np.zeros(shape, "f4")
+        with dx.config.set(**settings):
+            try:
+                wanted = np.take(x, np.array(indices, int), axis, mode=mode)
+            except IndexError:
+                with pytest.raises(IndexError):
+                    dx.take(dx.asarray(x), np.array(indices, int), axis=axis, mode=mode)
+            else:
+                found = dx.take(dx.asarray(x), np.array(indices, int), axis=axis, mode=mode)
+                assert (found.shape, found.dtype, np.asarray(found).shape) == (wanted.shape, wanted.dtype, wanted.shape)
+
+
+@pytest.mark.parametrize("values", [[], [1.0]])
+def test_nothing_is_put_where_nothing_may_be_written(values: list[float]) -> None:
+    x = dx.broadcast_to(dx.arange(12.0), (2, 12))
+    with pytest.raises(ValueError, match="read-only"):
+        dx.putmask(x, x > 2, dx.asarray(values))
