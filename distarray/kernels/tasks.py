@@ -27,6 +27,7 @@ from distarray.kernels.inside import inside_task, is_on_worker
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS, Pairs
 from distarray.kernels.parts import filled, in_parts
+from distarray.kernels.program import shared_program
 from distarray.kernels.reporting import Source, hearing, report
 from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, Read, Region, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
@@ -61,6 +62,8 @@ Run = TypeVar("Run", bound=Callable[..., Any])
 
 #: What tasks make and what they need to make it, at most, in terms of what they make.
 SCRATCH = 2
+#: The program that copies an array, on all threads where it is large.
+_COPY = shared_program(1, (), (0,), ())
 
 
 def _explained(run: Run, *, is_in_pool: bool = False) -> Run:
@@ -400,13 +403,17 @@ def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """
     backend = backend_for(stage.device, tile.member)
     values = _arguments(stage, tile, args, backend)
-    groups: tuple[int, ...] = tile.offset
-    out = backend.empty(groups, stage.stores[0])
+    out = backend.empty(tile.shape, stage.stores[0])
+    by_group = backend.xp.reshape(out, tile.offset)  # a view
     for read, region in zip(tile.reads, tile.regions, strict=True):
         assert region.place is not None
         run = read.assemble(values, backend)
-        out[region.place] = backend.xp.reshape(run, region.shape)
-    return backend.xp.reshape(out, tile.shape)
+        place = by_group[(*region.place, ...)]  # an array even where it has no axes
+        if backend.xp is np and place.flags.c_contiguous:
+            _COPY.run([run], (), run.shape, [place.reshape(run.shape)])
+        else:
+            place[...] = backend.xp.reshape(run, region.shape)
+    return out
 
 
 @_explained
