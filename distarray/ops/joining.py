@@ -33,7 +33,7 @@ from distarray.ops.manipulation import at_least, ravel
 from distarray.types import DType, DTypeLike, Shape
 
 
-def _put_together(pieces: Iterable[tuple[Affine, Expr | Scalar]], shape: Shape, dtype: DType, env: Environment) -> Expr:
+def put_together(pieces: Iterable[tuple[Affine, Expr | Scalar]], shape: Shape, dtype: DType, env: Environment) -> Expr:
     """Return a new array written piece by piece; the lenses cover it."""
     result = bind_create(EMPTY, shape, dtype, env)
     for lens, value in pieces:
@@ -51,7 +51,7 @@ def joined(nodes: Sequence[Expr], axis: int, dtype: DType, env: Environment) -> 
     for n in nodes:
         pieces.append((slice_lens(shape, axis, start, n.shape[axis]), n))
         start += n.shape[axis]
-    return _put_together(pieces, shape, dtype, env)
+    return put_together(pieces, shape, dtype, env)
 
 
 def _unboxed(name: str, arrays: Iterable[Array], *, is_weak: bool = False) -> tuple[list[Expr], Environment, Box]:
@@ -124,7 +124,7 @@ def stack(
     # Through lenses that drop the new axis: the pieces are written as they are.
     shape = (*nodes[0].shape[:axis], len(nodes), *nodes[0].shape[axis:])
     pieces = [(slice_lens(shape, axis, i, 1).squeezed((axis,)), n) for i, n in enumerate(nodes)]
-    return box(_put_together(pieces, shape, common, env))
+    return box(put_together(pieces, shape, common, env))
 
 
 @by_numpy(np.vstack)
@@ -233,4 +233,4 @@ def _rolled(node: Expr, by: dict[int, int]) -> Expr:
                 for lens, part in moves
                 for to, at, size in halves
             ]
-    return _put_together(moves, node.shape, node.dtype, node.env) if len(moves) > 1 else node
+    return put_together(moves, node.shape, node.dtype, node.env) if len(moves) > 1 else node

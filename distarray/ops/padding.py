@@ -1,13 +1,14 @@
 """``pad``: more elements before and after an array along its axes, in all of numpy's modes.
 
-Axis after axis, an array becomes a join of what comes before, itself and what comes after: constants, views of its own
-elements (`_MIRRORED`), or what is computed of the elements at its borders (``linear_ramp`` and `_STATISTICS`).
+Constants are a frame that an array is written into. Else, axis after axis, it becomes a join of what comes before,
+itself and what comes after: views of its own elements (`_MIRRORED`), or what is computed of the elements at its borders
+(``linear_ramp`` and `_STATISTICS`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from sys import maxsize
 from typing import Any
 
@@ -16,13 +17,14 @@ import numpy as np
 from distarray.arguments import choice, host_array, normalize_axes, shown
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
-from distarray.expr.bind import bind_create, bind_get
+from distarray.expr.affine import Affine
+from distarray.expr.bind import bind_get
 from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, reductions
-from distarray.ops.creation import EMPTY, constant, fill_value_of
+from distarray.ops.creation import constant, fill_value_of
 from distarray.ops.families import Array, by_numpy, one_array
-from distarray.ops.joining import joined
+from distarray.ops.joining import joined, put_together
 from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import broadcast_to
 from distarray.ops.quantiles import median
@@ -87,12 +89,14 @@ def pad(array: Array, pad_width: Any, mode: str = "constant", **options: Any) ->
                 pairs[a] = (width, width) if isinstance(width, int) else tuple(width)
         pad_width = pairs
     widths = _counts("pad_width", pad_width, node.ndim)
-    borders = _BORDERS[mode if mode in _BORDERS else "statistic" if mode in _STATISTICS else "mirrored"]
     told = _told(mode, options, node.ndim, node.dtype)
+    if mode in ("constant", "empty"):
+        return box(_framed(node, widths.tolist(), told if mode == "constant" else None))
+    borders = _statistics if mode in _STATISTICS else _ramps if mode == "linear_ramp" else _mirrors
     for axis, (low, high) in enumerate(widths.tolist()):
         if not low and not high:
             continue
-        if not node.shape[axis] and mode not in ("constant", "empty"):
+        if not node.shape[axis]:
             raise ValueError(f"can't extend empty axis {axis} using modes other than 'constant' or 'empty'")
         before, after = borders(node, axis, (low, high), mode, told if isinstance(told, str) else told[axis])
         node = joined([*before, node, *after], axis, node.dtype, node.env)
@@ -137,23 +141,33 @@ def _pairs(name: str, value: Any, ndim: int, kinds: str = "biufcmM") -> HostArra
 
 
 # ------------------------------------------------------------------------------------------------- the borders
-
-#: What comes before and after an array along an axis: of the array, the axis, the two widths, the mode and its options.
-_Borders = Callable[[Expr, int, tuple[int, int], str, Any], tuple[list[Expr], list[Expr]]]
-
-
-def _constants(node: Expr, axis: int, widths: tuple[int, int], mode: str, values: Any) -> tuple[list[Expr], list[Expr]]:
-    before, after = (
-        [_filled(node, axis, width, None if mode == "empty" else value)] for width, value in zip(widths, values)
-    )
-    return before, after
+#
+# What comes before and after an array along an axis: of the array, the axis, the two widths, the mode and its options.
 
 
-def _filled(node: Expr, axis: int, width: int, value: Any) -> Expr:
-    shape = (*node.shape[:axis], width, *node.shape[axis + 1 :])
-    if value is None:
-        return bind_create(EMPTY, shape, node.dtype, node.env)
-    return constant(shape, value, node.dtype, node.env)
+def _framed(node: Expr, widths: Sequence[tuple[int, int]], values: HostArray | None) -> Expr:
+    """Return an array with a value before and after it along each axis, or None for any; later axes have the corners.
+
+    It is written once, unlike a join along one axis after the other.
+    """
+    if not any(low or high for low, high in widths):
+        return node
+    shape = tuple([low + n + high for n, (low, high) in zip(node.shape, widths, strict=True)])
+
+    def box(axis: int, start: int, length: int) -> Affine:
+        """Return what is along `axis` from `start` on: all of the axes before, the elements of `node` of the others."""
+        starts = [0] * axis + [start] + [low for low, _ in widths[axis + 1 :]]
+        extents = (*shape[:axis], length, *node.shape[axis + 1 :])
+        return Affine(extents, tuple([(a, at, 1) for a, at in enumerate(starts)]))
+
+    pieces: list[tuple[Affine, Expr]] = []
+    for axis, pair in enumerate(() if values is None else values):
+        low, high = widths[axis]
+        for start, width, value in zip((0, shape[axis] - high), (low, high), pair, strict=True):
+            lens = box(axis, start, width)
+            pieces.append((lens, constant(lens.shape, value, node.dtype, node.env)))
+    inner = Affine(node.shape, tuple([(a, low, 1) for a, (low, _) in enumerate(widths)]))
+    return put_together([*pieces, (inner, node)], shape, node.dtype, node.env)
 
 
 def _ramps(node: Expr, axis: int, widths: tuple[int, int], _mode: str, ends: Any) -> tuple[list[Expr], list[Expr]]:
@@ -223,15 +237,6 @@ def _odd_mirrors(node: Expr, axis: int, widths: tuple[int, int], mode: str) -> t
                 period = joined(ends, axis, node.dtype, node.env) if skipped else part
         made.append(parts if is_last else parts[::-1])
     return made[0], made[1]
-
-
-_BORDERS: dict[str, _Borders] = {
-    "constant": _constants,
-    "empty": _constants,
-    "linear_ramp": _ramps,
-    "mirrored": _mirrors,
-    "statistic": _statistics,
-}
 
 
 def _mirror(mode: str, index: HostArray, n: int) -> HostArray:
