@@ -243,6 +243,20 @@ _TWO: dict[str, Callable[..., Any]] = {
 }
 
 
+#: Of arrays of few long rows: what is slow where slices, or copies, are cut for squares.
+_LONG: dict[str, Callable[..., Any]] = {
+    "std, axis 0": lambda xp, x: x.std(axis=0),
+    "argmax, axis 0": lambda xp, x: xp.argmax(x, axis=0),
+    "transposed, max of short rows": lambda xp, x: (x.T + 1).max(axis=0),
+    "repeat": lambda xp, x: xp.repeat(x, 2, axis=0),
+    "pad": lambda xp, x: xp.pad(x, 1),
+}
+
+
+def _long_rows(n: int, rng: np.random.Generator) -> tuple[Host, ...]:
+    return (rng.standard_normal((n // 40 + 1, 40 * n)),)
+
+
 def _normals(count: int) -> Callable[[int, np.random.Generator], tuple[Host, ...]]:
     return lambda n, rng: tuple(rng.standard_normal((n, n)) for _ in range(count))
 
@@ -271,8 +285,8 @@ _SCRIPTS: dict[str, Everyday] = {
 }
 
 
-def _operation(run: Callable[..., Any], operands: Any, **how: bool) -> Everyday:
-    return Everyday("operations", run, operands, {"XS": (64,), "quick": (1000,), "S": (4000,)}, **how)
+def _operation(run: Callable[..., Any], operands: Any, group: str = "operations", **how: bool) -> Everyday:
+    return Everyday(group, run, operands, {"XS": (64,), "quick": (1000,), "S": (4000,)}, **how)
 
 
 PROGRAMS: dict[str, Everyday] = {
@@ -289,6 +303,7 @@ PROGRAMS: dict[str, Everyday] = {
     },
     **{name: _operation(run, _normals(1)) for name, run in _ONE.items()},
     **{name: _operation(run, _normals(2)) for name, run in _TWO.items()},
+    **{name: _operation(run, _long_rows, "long rows") for name, run in _LONG.items()},
     "bincount": _operation(
         lambda xp, k: xp.bincount(k, minlength=1000), lambda n, rng: (rng.integers(0, 1000, n * n),), waits=True
     ),
