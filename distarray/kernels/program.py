@@ -443,13 +443,14 @@ class _SlicedRun:
         box = self.box
         first = tuple(slice(e) for e in self.slice)
         cut = [axis for axis, (e, n) in enumerate(zip(self.slice, box, strict=True)) if e < n]
+        shortest = min(self.slice[-1], box[-1] % self.slice[-1] or self.slice[-1]) if box else 1
         states = []
         for a in arrays:
             # Later slices may be thinner, never fatter: what is contiguous here is contiguous there.
             is_contiguous = a[first].flags.c_contiguous
             is_fixed = not any(a.strides[axis] for axis in cut)
             expand = (is_fixed and not is_contiguous and box[-1] < SHORT_RUN) or is_across(a[first])
-            has_rows = a.strides[-1:] == (a.itemsize,) and self.slice[-1] >= SHORT_RUN
+            has_rows = a.strides[-1:] == (a.itemsize,) and shortest >= SHORT_RUN
             states.append(SliceState(a.dtype, is_contiguous, is_fixed, expand, has_rows))
         given: dict[int, SliceState | None] = dict.fromkeys(self.values)
         given |= dict(zip(streamed, states, strict=False))
