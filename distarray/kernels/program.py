@@ -210,7 +210,7 @@ class Program:
         """Return the reductions, by number, that can run in one pass: those of which slices of other extents would be
         added up have one of their own.
         """
-        if len(self.reductions) < 2:
+        if len({r.axes for r in self.reductions}) < 2:
             return [list(range(len(self.reductions)))]
         found: dict[tuple[int, ...], list[int]] = {}
         anywhere = []

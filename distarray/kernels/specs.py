@@ -19,10 +19,13 @@ from distarray.expr.errstates import modes_to_hear
 from distarray.expr.lens import Affine
 from distarray.kernels.folds import FOLD
 from distarray.kernels.monoids import MONOIDS, finish_reduction
-from distarray.kernels.program import Program
+from distarray.kernels.program import Program, shared_program
 from distarray.kernels.reporting import Source
 
 Array: TypeAlias = Any  # of any backend
+
+#: The program that copies the elements of its one operand, on all threads where it is large.
+COPY = shared_program(1, (), (0,), ())
 
 
 class Part(NamedTuple):

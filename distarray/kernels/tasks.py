@@ -27,9 +27,8 @@ from distarray.kernels.inside import inside_task, is_on_worker
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS, Pairs
 from distarray.kernels.parts import filled, in_parts
-from distarray.kernels.program import shared_program
 from distarray.kernels.reporting import Source, hearing, report
-from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, Read, Region, StageSpec, TileSpec
+from distarray.kernels.specs import COPY, Array, Finish, Generate, Link, Mosaic, Read, Region, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
 
 
@@ -62,8 +61,6 @@ Run = TypeVar("Run", bound=Callable[..., Any])
 
 #: What tasks make and what they need to make it, at most, in terms of what they make.
 SCRATCH = 2
-#: The program that copies an array, on all threads where it is large.
-_COPY = shared_program(1, (), (0,), ())
 
 
 def _explained(run: Run, *, is_in_pool: bool = False) -> Run:
@@ -410,7 +407,7 @@ def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
         run = read.assemble(values, backend)
         place = by_group[(*region.place, ...)]  # an array even where it has no axes
         if backend.xp is np and place.flags.c_contiguous:
-            _COPY.run([run], (), run.shape, [place.reshape(run.shape)])
+            COPY.run([run], (), run.shape, [place.reshape(run.shape)])
         else:
             place[...] = backend.xp.reshape(run, region.shape)
     return out

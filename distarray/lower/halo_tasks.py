@@ -15,8 +15,7 @@ from typing import Any
 
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
-from distarray.kernels.program import Program
-from distarray.kernels.specs import Region, StageSpec, TileSpec
+from distarray.kernels.specs import COPY, Region, StageSpec, TileSpec
 from distarray.lower import programs
 from distarray.lower.messages import Key
 from distarray.lower.records import Draft, Tile
@@ -33,9 +32,6 @@ from distarray.planner.halos import (
 )
 from distarray.planner.plan import Stage
 from distarray.sharding.boxes import Box, relative, tile_box
-
-#: Copies the elements of its one operand.
-_COPY = Program(1, (), (0,), ())
 
 
 @dataclass(slots=True)
@@ -188,9 +184,7 @@ def _copied(low: Lowering, want: Want, at: Located, number: int, grown: _Grown) 
     for part, seen in low.routes.parts(want, args):
         place = relative(seen, want.box)
         regions.append(Region(place, tuple(map(len, seen)), tuple([r.start for r in seen]), (args.settle(part),)))
-    spec = low.share(
-        StageSpec(_COPY, stores=(at.dtype,), layout=at.sharding.layout, device=low.env.device, name="copy")
-    )
+    spec = low.share(StageSpec(COPY, stores=(at.dtype,), layout=at.sharding.layout, device=low.env.device, name="copy"))
     record = TileSpec(want.member, shape, tuple(regions), generated=tuple(args.generated))
     key = low.emit("tile", "copy", tasks.run_program, (spec, record, *args.given), want.member, number)
     grown.keys[want.member].append(key)

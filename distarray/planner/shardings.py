@@ -289,8 +289,8 @@ def combined_sharding(sharding: Sharding, axes: Collection[int], *, keepdims: bo
     """Return the type of a reduction over `axes` of loops that lie as `sharding`."""
     if not keepdims:
         kept = [a for a in range(sharding.ndim) if a not in axes]
-        return _type_of_result(sharding, kept, drop_axes(sharding.layout, tuple(axes)))
-    return _type_of_result(sharding, [-1 if a in axes else a for a in range(sharding.ndim)], sharding.layout)
+        return result_sharding(sharding, kept, drop_axes(sharding.layout, tuple(axes)))
+    return result_sharding(sharding, [-1 if a in axes else a for a in range(sharding.ndim)], sharding.layout)
 
 
 @lru_cache(maxsize=16384)
@@ -304,12 +304,7 @@ def type_of(
     return Sharding(mesh, axes, (), bounds, layout)
 
 
-def result_sharding(sharding: Sharding, axes: Sequence[int]) -> Sharding:
-    """Return the type of a result whose axes run over these loops."""
-    return _type_of_result(sharding, axes)
-
-
-def _type_of_result(sharding: Sharding, loops: Sequence[int], layout: tuple[int, ...] = ()) -> Sharding:
+def result_sharding(sharding: Sharding, loops: Sequence[int], layout: tuple[int, ...] = ()) -> Sharding:
     """Return the type of a result whose axes run over these loops, -1 for those of one element.
 
     Partial results over the other loops are combined: its mesh has no waves but those that cut it, and those are dealt
