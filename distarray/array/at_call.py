@@ -26,7 +26,7 @@ from distarray.array.versions import BlockType, block_type
 from distarray.array.window import be_known, traced
 from distarray.errors import held_warnings
 from distarray.expr.affine import Affine
-from distarray.expr.bind import broadcast_shapes, infer_map
+from distarray.expr.bind import broadcast_shapes, infer_map, permuted
 from distarray.expr.errstates import errstate, is_heeded
 from distarray.expr.expr import GET, ITEM, SCALARS, SOURCE, Environment, Expr, late_params, postorder, user_frame
 from distarray.expr.lens import Lens, get
@@ -65,6 +65,8 @@ class _Ready(NamedTuple):
         Whether the call takes ``out=``, which may be one of the operands.
     put_together
         Makes what the function returns of several results; None of a single one.
+    order
+        How a single result is seen, where numpy has its axes in another order in memory than it is made in.
     """
 
     call: Callable[..., Any]
@@ -75,6 +77,7 @@ class _Ready(NamedTuple):
     is_own: bool = True
     has_inplace: bool = False
     put_together: Callable[[Sequence[Any]], Any] | None = None
+    order: Affine | None = None
 
 
 _UNKNOWN = object()
@@ -126,7 +129,7 @@ def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) 
     value, warn = _computed(ready, blocks)
     if warn is not None:
         warn()
-    return x._of(value, op, ready.made)
+    return x._of(value, op, ready.made) if value.flags.c_contiguous else x._of_any_order(value, op, ready.made.env)
 
 
 def binary_at_call(op: Op, x: Any, y: Any) -> Any:
@@ -179,6 +182,8 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
     value, warn = _computed(ready, (left, right))
     if warn is not None:
         warn()
+    if not value.flags.c_contiguous:
+        return first._of_any_order(value, op, env)
     return first._of(value, op, ready.made)
 
 
@@ -298,9 +303,7 @@ def _computed(
         raise
     if counters.active:
         small.count()
-    if out is None and (type(value) is not np.ndarray or not value.flags.c_contiguous):
-        value = np.array(value, order="C")
-    return value, warn
+    return value if type(value) is np.ndarray else np.array(value), warn
 
 
 def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any], env: Environment) -> _Ready | None:
@@ -389,7 +392,7 @@ def call_at_call(
             node = call(*nodes, *static, **options) if all(block.size for block in blocks) else None
         if told:
             node = None  # what is wrong, more than a function of nodes, or warns goes the way through handles each time
-        ready = _kept(known, found, _made_ready(node, leaves))
+        ready = _kept(known, found, _made_ready(node, leaves, in_order=not any(lenses)))
     if ready is None:
         return None
     try:
@@ -401,7 +404,8 @@ def call_at_call(
     if counters.active:
         small.count()
     if ready.put_together is None:
-        return x._of(owned(value, blocks, is_own=ready.is_own), ready.op, ready.made)
+        one = x._of(owned(value, blocks, is_own=ready.is_own), ready.op, ready.made)
+        return one if ready.order is None else one._owning(ready.order)
     parts = zip(value, ready.made, strict=True)
     return ready.put_together([x._of(owned(part, blocks), ITEM, made) for part, made in parts])
 
@@ -454,17 +458,20 @@ def _node_of(x: Handle) -> Expr | None:
     return None if x._lens and not x.shape else x._node()
 
 
-def _made_ready(made: Any, leaves: Sequence[Expr]) -> _Ready | None:
+def _made_ready(made: Any, leaves: Sequence[Expr], in_order: bool) -> _Ready | None:
     """Return the call that computes a node, or a tuple of them; None where it is to wait, or depends on more than the
-    leaves.
+    leaves. `in_order`: whether all operands lie in C order, as what is made of them does.
     """
     from distarray.kernels import ready  # late: see `small.interpreter`
 
+    order = None
+    if not in_order and type(made) is Expr and (found := permuted(made)) is not None and found[0].op.kind == "map":
+        made, order = found
     nodes = made if isinstance(made, tuple) else (made,)
     if not nodes or any(type(node) is not Expr or node in leaves or node.memo is not None for node in nodes):
         return None
-    order = [step for step in postorder(nodes) if step not in leaves]
-    steps = [step for step in order if step.memo is None or small.block_of(step) is None]  # the others are constants
+    steps = [step for step in postorder(nodes) if step not in leaves]
+    steps = [step for step in steps if step.memo is None or small.block_of(step) is None]  # the others are constants
     for step in steps:
         family = step.op.family
         is_made = step.op is GET or family.is_item or (family.is_created and step.op.repeatable)
@@ -476,7 +483,7 @@ def _made_ready(made: Any, leaves: Sequence[Expr]) -> _Ready | None:
     types = [block_type(node.dtype, node.shape, node.env) for node in nodes]
     is_own = first.op.family.is_new or first.op.family.is_contraction
     if not isinstance(made, tuple):
-        return _Ready(ready.program(nodes, leaves), first.op, first.op.name, nbytes, types[0], is_own)
+        return _Ready(ready.program(nodes, leaves), first.op, first.op.name, nbytes, types[0], is_own, order=order)
     put_together = getattr(type(made), "_make", type(made))
     return _Ready(ready.program(nodes, leaves), first.op, first.op.name, nbytes, types, put_together=put_together)
 

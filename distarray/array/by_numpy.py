@@ -25,7 +25,7 @@ from distarray.expr.expr import GET, SOURCE
 from distarray.expr.indexing import Basic, parse_index
 from distarray.expr.lens import Affine, Lens
 from distarray.kernels.listening import heard
-from distarray.kernels.loans import owned
+from distarray.kernels.loans import is_ours, owned
 from distarray.ops.indexing import TAKE
 from distarray.runtime import counters, small
 from distarray.types import HostArray
@@ -137,7 +137,10 @@ def _boxed(value: Any, x: Handle, seen: Sequence[_Seen]) -> Any:
             if value is block and handle is not None:
                 return handle
             blocks.append(block)
-        return x._of(owned(value, blocks), SOURCE, block_type(value.dtype, value.shape, x._base.type.env))
+        env = x._base.type.env
+        if not value.flags.c_contiguous and is_ours(value):
+            return x._of_any_order(value, SOURCE, env)
+        return x._of(owned(value, blocks), SOURCE, block_type(value.dtype, value.shape, env))
     if isinstance(value, np.generic):
         return x._of(np.asarray(value), GET, block_type(value.dtype, (), x._base.type.env))
     if isinstance(value, tuple | list):
@@ -236,8 +239,10 @@ def get_by_numpy(x: AnyHandle, index: Any) -> AnyHandle | None:
         small.count()
     made = found[1]
     is_number = isinstance(made, np.generic)  # an index with an ellipsis makes an array without axes
-    kind = block_type(made.dtype, made.shape, x._base.type.env)
-    return x._of(owned(made, ()), TAKE if is_number or made.ndim else SOURCE, kind)
+    op, env = TAKE if is_number or made.ndim else SOURCE, x._base.type.env
+    if not is_number and not made.flags.c_contiguous and is_ours(made):
+        return x._of_any_order(made, op, env)
+    return x._of(owned(made, ()), op, block_type(made.dtype, made.shape, env))
 
 
 # ----------------------------------------------------------------------------------------------------- in place

@@ -20,13 +20,14 @@ from distarray.array.environment import forced_parts
 from distarray.array.outside import apart, is_handed_out, is_written_outside, write_through
 from distarray.array.pending import defer, in_forced_tiles, runs_at_once
 from distarray.array.versions import Base, BlockType, block_type
+from distarray.expr.affine import Affine, restored
 from distarray.expr.bind import bind_reshape
 from distarray.expr.expr import GET, Environment, Expr, lying
 from distarray.expr.lens import (
-    Affine,
     Lens,
     Link,
     Reshape,
+    axes_in_memory,
     compose,
     get,
     layout_through,
@@ -67,8 +68,16 @@ class Handle:
     # ------------------------------------------------------------------------------------- handles and nodes
 
     @classmethod
-    def _on(cls, node: Expr) -> Self:
-        """Return a new handle on `node`, which nothing else aliases; runs it at once if it may fail."""
+    def _on(cls, node: Expr, order: Affine | None = None) -> Self:
+        """Return a new handle on `node`, which nothing else aliases; runs it at once if it may fail.
+
+        Parameters
+        ----------
+        order
+            How the handle sees the node, where numpy has its axes in another order in memory.
+        """
+        if order is not None:
+            return cls._on(node)._owning(order)
         self = _new(cls)
         if forced_parts.get() is not None:
             node = in_forced_tiles(node)
@@ -86,6 +95,20 @@ class Handle:
             defer(node)
         return self
 
+    @classmethod
+    def _of_any_order(cls, block: HostArray, op: Op, env: Environment) -> Self:
+        """Return what `_of` does of elements in whatever order of axes numpy gave them."""
+        axes = axes_in_memory(block)
+        inner = block.transpose(axes)
+        if not inner.flags.c_contiguous:
+            return cls._of(np.array(block, order="C"), op, block_type(block.dtype, block.shape, env))
+        return cls._of(inner, op, block_type(block.dtype, inner.shape, env))._owning(restored(inner.shape, axes))
+
+    def _owning(self, lens: Affine) -> Self:
+        """Return the handle of a new base as one that owns it with its axes in another order."""
+        self._lens = self._base.order = (lens,)
+        return self
+
     _boxed = _on
     __dx_box__ = _on
 
@@ -98,7 +121,7 @@ class Handle:
         base.block, base._op, base._type = block, op, made
         base.version = 0
         base.graphs = None
-        base.history = ()
+        base.history = base.order = ()
         self._lens = ()
         self._readonly = 0
         return self
@@ -194,10 +217,11 @@ class Handle:
         return nodes
 
     def _kept_node(self) -> Expr:
-        """Return the node whose blocks the elements are: of a view of what is computed the version of its base."""
+        """Return the node whose blocks the elements are: that of the base, unless what a view sees is pending."""
         window.enter()
-        version = self._base.current if self._lens else None
-        return self._node() if version is None or version.memo is None else version
+        base, lens = self._base, self._lens
+        version = base.current if lens else None
+        return self._node() if version is None or (version.memo is None and lens != base.order) else version
 
     def _view(self, link: Link, *, readonly: bool = False) -> Self:
         """Return a handle on the same base that sees this one through `link`; no task, no bytes."""
@@ -210,7 +234,8 @@ class Handle:
         view._lens = compose(shape, self._lens, link)
         view._read = None
         # Whoever owns the elements forbids it for all views; what a view forbids, its own views may allow again.
-        view._readonly = (self._readonly and (self._readonly if self._lens else OF_OWNER)) or int(readonly)
+        own = self._readonly and (OF_OWNER if self._lens == base.order else self._readonly)
+        view._readonly = own or int(readonly)
         return view
 
     def _seen_as(self, kind: type[AnyHandle]) -> AnyHandle:

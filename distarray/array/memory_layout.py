@@ -1,7 +1,8 @@
-"""What numpy tells of the memory of an array: ``strides``, ``flags``, ``base`` and ``data``.
+"""What numpy tells of the memory of an array: ``strides``, ``flags``, ``base`` and ``data``, and copies in an order.
 
-They are those of the array that numpy would have: a view of a base in C order. Where blocks lie, and in which order, is
-said by ``sharding`` and ``layout``.
+They are those of the array that numpy would have. Every base is in C order; an array in another order sees its base
+through a permutation of axes (`Base.order`). Where blocks lie, and in which order, is said by ``sharding`` and
+``layout``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any, Self
 import numpy as np
 
 from distarray.array.handle import OF_OWNER, Handle
-from distarray.expr.lens import lens_shape, strided_dummy
+from distarray.expr.affine import Affine, restored
+from distarray.expr.lens import axes_in_memory, lens_shape, strided_dummy
+from distarray.types import Shape
 
 #: numpy's short names of flags, by which they are looked up too.
 _SHORT = {"C": "C_CONTIGUOUS", "CONTIGUOUS": "C_CONTIGUOUS", "F": "F_CONTIGUOUS", "FORTRAN": "F_CONTIGUOUS"}
@@ -100,7 +103,7 @@ class MemoryLayout(Handle):
     def flags(self) -> Flags:
         """Return what numpy would tell of the memory; ``x.flags.writeable`` can be set."""
         dummy = strided_dummy(self._base.current.shape, self._lens)
-        return Flags(dummy, not self._lens, not self._readonly, self.setflags)
+        return Flags(dummy, self._lens == self._base.order, not self._readonly, self.setflags)
 
     def setflags(self, write: Any = None, align: Any = None, uic: Any = None) -> None:
         """Say whether elements may be written by this name of the array; views that are there stay as they are.
@@ -122,13 +125,52 @@ class MemoryLayout(Handle):
         if write is not None and self._readonly != OF_OWNER:
             self._readonly = int(not write)
 
+    def _axes(self, order: str) -> tuple[int, ...] | None:
+        """Return the axes of a copy in an order of numpy's, outermost first; None for C order."""
+        n = self.ndim
+        if order == "C" or n < 2:
+            return None
+        dummy = strided_dummy(self._base.shape, self._lens)
+        if order == "K":
+            axes = axes_in_memory(dummy)
+        else:
+            axes = tuple(range(n))[:: -1 if order == "F" or dummy.flags.fnc else 1]
+        return None if axes == tuple(range(n)) else axes
+
+    def _copied(self, order: str) -> Self:
+        """Return an array of the same elements that aliases nothing and lies in an order of numpy's."""
+        axes = self._axes(order)
+        if axes is None:
+            return self._on(self.__dx_node__())
+        seen = self._view(Affine.identity(self.shape).permuted(axes))
+        return self._on(seen.__dx_node__(), restored(seen.shape, axes))
+
+    def _in_order(self, order: str) -> Self:
+        """Return the array itself if it lies in an order of numpy's, which all do in A and K; else a copy."""
+        if order in ("A", "K"):
+            return self
+        flags = self.flags
+        return self if (flags.c_contiguous if order == "C" else flags.f_contiguous) else self._copied(order)
+
+    def _like_this(self, make: Callable[..., Self], shape: Shape | None) -> Self:
+        """Return a new array that lies as this one does, made by a function of one in C order, of another `shape` if
+        that is given.
+        """
+        axes = self._axes("K") if self._lens and (shape is None or len(shape) == self.ndim) else None
+        if axes is None:
+            return make(self, shape=shape)
+        seen = self._view(Affine.identity(self.shape).permuted(axes))
+        made = make(seen, shape=None if shape is None else tuple([shape[a] for a in axes]))
+        return made._owning(restored(made.shape, axes))
+
     @property
     def base(self) -> Self | None:
         """Return the array that this one is a view of; None if it is none. It is another object at each call."""
-        if not self._lens:
+        base = self._base
+        if self._lens == base.order:
             return None
         whole: Self = object.__new__(type(self))
-        whole._base, whole._lens, whole._read, whole._readonly = self._base, (), None, int(self._readonly == OF_OWNER)
+        whole._base, whole._lens, whole._read, whole._readonly = base, base.order, None, int(self._readonly == OF_OWNER)
         return whole
 
     @property

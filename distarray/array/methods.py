@@ -178,24 +178,29 @@ class Methods:
     ) -> Any:
         """Return the elements as `dtype`; the array itself if `copy` is false and it has that dtype.
 
-        `order` and `subok` are numpy's; blocks have the layout of their sharding.
+        `subok` is numpy's.
         """
-        memory_order(order)
+        order = memory_order(order)
         wanted = as_dtype(dtype)
         if not np.can_cast(self.dtype, wanted, casting):
             raise TypeError(
                 f"Cannot cast array data from {self.dtype!r} to {wanted!r} according to the rule {casting!r}"
             )
-        made = elementwise.astype(self, wanted, copy=copy)
+        if copy and wanted == self.dtype:
+            made = self._copied(order)
+        else:
+            made = elementwise.astype(self, wanted, copy=copy)
+            if order != "K":
+                made = made._in_order(("F" if self.flags.fnc else "C") if order == "A" else order)
         return elementwise.as_scalar(made) if made is not self and is_scalar(self) else made
 
     def copy(self: Any, order: str = "C") -> Any:
         """Return an array of the same elements that aliases nothing; nothing is copied until one of the two is
         written.
         """
-        if type(order) is not str or order != "C":
-            memory_order(order)
-        return self._on(self.__dx_node__())
+        if type(order) is str and order == "C":
+            return self._on(self.__dx_node__())
+        return self._copied(memory_order(order))
 
     def view(self: Any, dtype: Any = None, type: Any = None) -> Any:
         """Return the same bits as elements of `dtype`: a view, where the elements keep their size.

@@ -17,6 +17,7 @@ from distarray.array.handle import AnyHandle, Handle
 from distarray.array.versions import Base
 from distarray.expr.crossing import note_pending
 from distarray.expr.expr import Environment, Expr, Stored, postorder
+from distarray.expr.lens import Lens
 from distarray.kernels.loans import lend
 from distarray.runtime.arrivals import environment_here, settle_here, undistributed
 
@@ -33,7 +34,7 @@ def reduce_handle(x: Handle) -> tuple[Any, ...]:
 
 def reduce_base(base: Base) -> tuple[Any, ...]:
     """Return what pickles a base. Pickle itself knows a base that it has met before."""
-    return _base, (flatten(base.current),)
+    return _base, (flatten(base.current), base.order)
 
 
 copyreg.pickle(Base, reduce_base)
@@ -44,8 +45,9 @@ class _ArrivingBase(Base):
 
     __slots__ = ("_records",)
 
-    def __init__(self, records: list[_Record]) -> None:
+    def __init__(self, records: list[_Record], order: Lens) -> None:
         self._records: list[_Record] | None = records
+        self.order = order
         self.version = 0
         self.graphs = None
         self.history = ()
@@ -56,13 +58,14 @@ class _ArrivingBase(Base):
             raise AttributeError(name)
         with _lock:
             if self._records is not None:
+                order = self.order
                 Base.__init__(self, restore(self._records))
-                self._records = None
+                self._records, self.order = None, order
         return getattr(self, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         with _lock:
-            return reduce_base(self) if self._records is None else (_base, (self._records,))
+            return reduce_base(self) if self._records is None else (_base, (self._records, self.order))
 
 
 def is_arriving(base: Base) -> bool:
@@ -70,8 +73,8 @@ def is_arriving(base: Base) -> bool:
     return isinstance(base, _ArrivingBase) and base._records is not None
 
 
-def _base(records: list[_Record]) -> Base:
-    return _ArrivingBase(records)
+def _base(records: list[_Record], order: Lens) -> Base:
+    return _ArrivingBase(records, order)
 
 
 def _handle(kind: type[AnyHandle], base: Base, lens: Any, readonly: bool) -> AnyHandle:

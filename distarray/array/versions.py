@@ -96,9 +96,11 @@ class Base:
         What Dask was given of the current version, by the lens that it is seen through; None if nothing was.
     history
         Versions before a current one that may still fail, oldest first.
+    order
+        How the array that owns it sees it: ``()``, or a permutation where numpy would not have it in C order.
     """
 
-    __slots__ = ("__weakref__", "_node", "_op", "_type", "block", "graphs", "history", "slot", "version")
+    __slots__ = ("__weakref__", "_node", "_op", "_type", "block", "graphs", "history", "order", "slot", "version")
 
     _op: Op
     #: None where nobody asked since the current version has a node.
@@ -112,6 +114,7 @@ class Base:
         self.version = 0
         self.graphs: dict[Lens, Any] | None = None
         self.history: Sequence[Expr] = ()
+        self.order: Lens = ()
 
     @property
     def expr(self) -> Expr | None:
@@ -257,7 +260,7 @@ class Base:
                 elif is_handed or (callable(value) and block.flags.c_contiguous and is_alone(self, node)):
                     _fill(block, value)
                 else:
-                    made = value(None) if callable(value) else np.asarray(value)
+                    made = np.asarray(value(None) if callable(value) else value, order="C")
             except BaseException:
                 self._node, self.block = node, None if node is not None else block
                 raise

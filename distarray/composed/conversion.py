@@ -26,9 +26,10 @@ from distarray.array.moves import check_root
 from distarray.array.versions import block_type
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError
+from distarray.expr.affine import Affine, restored
 from distarray.expr.bind import bind_create, bind_put, lazily_read
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored, source
-from distarray.expr.lens import Affine, strided_dummy
+from distarray.expr.lens import axes_in_memory
 from distarray.expr.side_by_side import NO_ARRAYS, first_environment
 from distarray.kernels.devices import backend_for
 from distarray.kernels.files import FileRange, FileState
@@ -76,14 +77,18 @@ def asarray(
         caller promises not to write to them, except through ``asarray(x, copy=False)`` of a DistArray, which aliases
         it. True: copied in any case.
     order
-        numpy's; use `layout`.
+        numpy's: ``"C"`` and ``"F"`` give an array that lies in that order, a copy if need be. Blocks have a `layout`.
 
     Raises
     ------
     ValueError
         If ``copy=False`` and a copy cannot be avoided.
     """
-    memory_order(order)
+    if order is not None:
+        made = asarray(obj, dtype, device=device, copy=copy, team=team, sharding=sharding, layout=layout)
+        if (lies := made._in_order(memory_order(order))) is not made and copy is False:
+            raise ValueError("Unable to avoid copy while creating an array as requested: it lies in another order")
+        return lies
     if copy is not None:
         copy = flag(copy, "copy")
     if isinstance(obj, DistArray):
@@ -134,7 +139,7 @@ def _again(
             raise ValueError(f"Unable to avoid copy while creating an array as requested: {x.dtype} is not {dtype}")
         result = x.astype(dtype)
     elif copy:
-        result = x.copy()
+        result = x.copy("K")
     if copy is not False and is_scalar(result):
         result = elementwise.as_array(result)  # which updates write to
     if sharding is not None or layout is not None:
@@ -153,7 +158,7 @@ def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
     wanted = None if dtype is None else as_dtype(dtype)
     try:
         if copy is not False:
-            host = np.array(obj, dtype=wanted, copy=True, order="C")
+            host = np.array(obj, dtype=wanted, copy=True, order="K")
         else:
             host = np.array(obj, dtype=wanted, copy=False)
     except (TypeError, ValueError, OverflowError) as error:
@@ -246,6 +251,12 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
     """Return an array of this host array, which nobody else writes to; not copied. `is_ours`: nobody else has it
     either. What a GPU of this process has room for goes there now, once; what is larger is read from here in parts.
     """
+    if not host.flags.c_contiguous:
+        axes = axes_in_memory(host)
+        inner = host.transpose(axes)
+        if pin is None and inner.flags.c_contiguous:
+            return from_host(inner, env, None, is_ours=is_ours)._owning(restored(inner.shape, axes))
+        host = np.array(host, order="C") if is_ours else host
     if is_ours and pin is None and env.device == "cpu" and host.flags.c_contiguous and forced_parts.get() is None:
         return DistArray._of(host, SOURCE, block_type(host.dtype, host.shape, env))
     is_one_block = env.size == 1 or (pin is None and host.nbytes <= env.block_nbytes)
@@ -282,18 +293,14 @@ def asanyarray(obj: Any, dtype: DTypeLike = None, order: Any = None, **where: An
 
 def ascontiguousarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
     """Return `obj` as an array of at least one axis whose elements follow each other; a copy where numpy makes one."""
-    made = asarray(obj, dtype, **where)
-    if not strided_dummy(made._base.current.shape, made._lens).flags.c_contiguous:
-        made = made.copy()
+    made = asarray(obj, dtype, order="C", **where)
     return made if made.ndim else made.reshape((1,))
 
 
 def asfortranarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
-    """Return `obj` as an array with blocks of layout F; itself if its elements lie in that order already."""
-    made = asarray(obj, dtype, **where)
-    if not made.ndim:
-        return made.reshape(1)  # type: ignore[no-any-return]  # a method of a DistArray
-    return made if made.flags.f_contiguous else made.with_layout("F")
+    """Return `obj` as an array of at least one axis that lies in F order: a copy where numpy makes one."""
+    made = asarray(obj, dtype, order="F", **where)
+    return made if made.ndim else made.reshape((1,))
 
 
 def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0, **where: Any) -> DistArray:
@@ -316,8 +323,7 @@ def fromiter(iterable: Any, dtype: DTypeLike, count: int = -1, **where: Any) -> 
 
 def copy(x: Any, /, order: Any = "K") -> DistArray:
     """Return a new array of the elements of `x` that aliases nothing."""
-    memory_order(order)
-    return asarray(x, copy=True)
+    return asarray(x, copy=True, order=order)
 
 
 def astype(x: Any, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> DistArray:

@@ -291,7 +291,8 @@ def _like(
     """
     x = as_distarray(x)
     if not is_named(team) and device is None and sharding is None and layout is None:
-        return alike(x, dtype=dtype, shape=shape)
+        made: DistArray = x._like_this(partial(alike, dtype=dtype), None if shape is None else parse_shape(shape))
+        return made
     return make(
         x.shape if shape is None else shape,
         dtype=x.dtype if dtype is None else dtype,

@@ -66,7 +66,7 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
     places = _places(function, ours, len(args), tuple(kwargs))
     positional: dict[int, Any] = {}
     keywords: dict[str, Any] = {}
-    out = None
+    out = order = None
     for place, value in zip(places, (*args, *kwargs.values()), strict=True):
         if value is NOT_GIVEN:
             continue
@@ -76,6 +76,8 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
             keywords[place.keyword] = value
         elif place.name == "out":
             out = value
+        elif place.name == "order":
+            order = value and memory_order(value, ("C", "F") if _default(function, "order") == "C" else ORDERS)
         elif not _says_nothing(function, place.name, value):
             raise Refused(f"no {place.name}= here" + _INSTEAD.get(place.name, ""))
     if len(positional) != max(positional, default=-1) + 1:
@@ -83,6 +85,8 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
     given = [positional[i] for i in range(len(positional))]
     _check(ours, len(given), tuple(keywords))
     made = ours(*given, **keywords)
+    if order is not None and hasattr(made, "_in_order"):
+        made = made._in_order(order)
     return into(out, made, casting=_CASTINGS.get(function, "same_kind"), broadcasts=function in _BROADCASTING)
 
 
@@ -247,10 +251,12 @@ def _says_nothing(function: Function, name: str, value: Any) -> bool:
     if name in _WITHOUT_EFFECT:
         known = _WITHOUT_EFFECT[name]
         return known is None or value is None or (isinstance(value, str | bool) and value in known)
+    default = _default(function, name)
+    return value is default or (isinstance(value, bool | int | float | str) and value == default)
+
+
+def _default(function: Function, name: str) -> Any:
+    """Return what a parameter of a function is where nothing is given; ``inspect.Parameter.empty`` if it has none."""
     signature = _signature(function)
     parameter = None if signature is None else signature.parameters.get(name)
-    default = inspect.Parameter.empty if parameter is None else parameter.default
-    if name == "order":  # new arrays have one of two
-        memory_order(value, ("C", "F") if default == "C" else ORDERS)
-        return True
-    return value is default or (isinstance(value, bool | int | float | str) and value == default)
+    return inspect.Parameter.empty if parameter is None else parameter.default

@@ -47,6 +47,6 @@ def require(a: Any, dtype: DTypeLike = None, requirements: Any = None, **where: 
     if wanted >= {"C", "F"}:
         raise ValueError('Cannot specify both "C" and "F" order')
     made = asarray(a, dtype, copy=True if wanted & {"W", "O"} and getattr(a, "_readonly", False) else None, **where)
-    if ("C" in wanted and not made.flags.c_contiguous) or ("O" in wanted and made._lens):
+    if ("C" in wanted and not made.flags.c_contiguous) or ("O" in wanted and made.base is not None):
         made = made.copy()
     return asfortranarray(made) if "F" in wanted else made

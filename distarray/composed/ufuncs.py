@@ -98,7 +98,7 @@ def _call(
     Elements that ``where=`` leaves out keep what `out` has there; without one they have some value, as in numpy, and
     are computed from ones, so that they cause no warning.
     """
-    memory_order(options.get("order"))
+    order = memory_order(options.get("order"), ("K", "C", "F", "A"))
     casting = options.get("casting")
     casting = "same_kind" if casting is None else choice(casting, CASTINGS, "casting")
     mask = mask_of(options.get("where", True))
@@ -121,6 +121,8 @@ def _call(
     for out, result in zip(outs, results, strict=True):
         if out is not None and mask is not None:
             result = elementwise.where(mask, result.astype(out.dtype, copy=False), out)
+        if out is None and order in ("C", "F"):
+            result = result._in_order(order)
         written.append(into(out, result, casting="unsafe", broadcasts=True))
     return written[0] if len(written) == 1 else tuple(written)
 

@@ -255,19 +255,14 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
 def ravel(a: Any, order: str = "C") -> DistArray:
     """Return the elements of `a` in one axis: a view where the array is contiguous in that order, as in numpy.
 
-    `order` is ``"C"``, ``"F"``, ``"A"`` (F for what is contiguous in that order only) or ``"K"``: as they lie in a
-    C-ordered base.
+    `order` is ``"C"``, ``"F"``, ``"A"`` (F for what is contiguous in that order only) or ``"K"``: as they lie in
+    memory.
     """
     own = as_distarray(a)
     order = memory_order(order)
-    if order in ("A", "K"):
-        dummy = strided_dummy(own._base.current.shape, own._lens)
-        if order == "A":
-            return ravel(own, "F" if dummy.flags.fnc else "C")
-        axes = sorted(range(own.ndim), key=lambda axis: -abs(dummy.strides[axis]))
-        return ravel(own._view(lenses.permute_lens(own.shape, axes)))
-    if order == "F":
-        own = own.T
+    axes = own._axes(order)
+    if axes is not None:
+        own = own._view(lenses.permute_lens(own.shape, axes))
     # Not every reshape(-1) that can be a view: numpy's ravel is always contiguous.
     is_view = strided_dummy(own._base.current.shape, own._lens).flags.c_contiguous
     return own._reshaped((own.size,), None if is_view else True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import product
 from types import EllipsisType
 from typing import Any, NamedTuple, TypeAlias
@@ -105,6 +106,27 @@ class Affine:
             return True
         # Along an axis of one element any term is the identity.
         return all(n == 1 or term == (i, 0, 1) for i, (n, term) in enumerate(zip(shape, self.terms)))
+
+    @property
+    def is_in_order(self) -> bool:
+        """Return whether the axes of the view come in the order of those of the source."""
+        last = 0
+        for axis, _, _ in self.terms:
+            if axis is not None:
+                if axis < last:
+                    return False
+                last = axis
+        return True
+
+    def permutation(self, source_shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Return which axis of the view each axis of the source is, if the view does nothing but permute them: it is
+        neither flipped, sliced, broadcast nor a diagonal.
+        """
+        permuted = tuple([axis for axis, _, _ in self.terms if axis is not None])
+        # The terms of fixed indices have step 0.
+        if self.terms != tuple([(a, 0, 1) for a in permuted]) or sorted(permuted) != list(range(len(self.shape))):
+            return None
+        return permuted if source_shape == tuple([self.shape[a] for a in permuted]) else None
 
     @property
     def is_injective(self) -> bool:
@@ -474,6 +496,14 @@ _IDENTITY: list[tuple[Term, ...]] = [tuple([(i, 0, 1) for i in range(ndim)]) for
 
 def _identity_terms(ndim: int) -> tuple[Term, ...]:
     return _IDENTITY[ndim] if ndim < len(_IDENTITY) else tuple([(i, 0, 1) for i in range(ndim)])
+
+
+@lru_cache(maxsize=4096)
+def restored(shape: tuple[int, ...], axes: tuple[int, ...]) -> Affine:
+    """Return the lens that gives the axes of an array back their order: those of `shape` are the axes `axes` of what it
+    sees.
+    """
+    return Affine.identity(shape).permuted([axes.index(a) for a in range(len(axes))])
 
 
 def _preimage(start: int, step: int, n: int, r: range) -> range:

@@ -32,7 +32,7 @@ from distarray.expr.tiles import Tiling, Windows
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType
 
-Box: TypeAlias = Callable[[Expr], Any]  # what boxing returns is the caller's type
+Box: TypeAlias = Callable[..., Any]  # what boxing returns is the caller's type
 
 
 @runtime_checkable
@@ -42,13 +42,15 @@ class Boxed(Protocol):
     def __dx_node__(self) -> Expr:
         """Return the node of the current value. Called on entry of an operation, before its node exists."""
 
-    def __dx_box__(self, node: Expr) -> Any:
-        """Return a new handle on `node`."""
+    def __dx_box__(self, node: Expr, order: Affine | None = None) -> Any:
+        """Return a new handle on `node`, which it sees through `order` if numpy has its axes in another order in
+        memory.
+        """
 
 
-def identity(node: Expr) -> Any:
+def identity(node: Expr, order: Affine | None = None) -> Any:
     """Return how results are boxed where no operand is boxed."""
-    return node
+    return node if order is None else bind_get(node, order)
 
 
 class Operands:
@@ -356,9 +358,19 @@ def map_node(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> 
     if not same:
         shape = broadcast_shapes(*(n.shape for n in nodes if type(n) is Expr))
     assert shape is not None
-    return operands.box(
-        simplify(Expr(op, tuple(nodes), shape, dtype, operands.env, params, None, None, user_frame(), errstate()))
-    )
+    made = simplify(Expr(op, tuple(nodes), shape, dtype, operands.env, params, None, None, user_frame(), errstate()))
+    # What is made of transposed arrays is transposed in memory, as numpy has it.
+    found = permuted(made) if made.op is GET else None
+    return operands.box(made) if found is None else operands.box(*found)
+
+
+def permuted(node: Expr) -> tuple[Expr, Affine] | None:
+    """Return what a pending node reads, and its lens, if it does nothing but permute axes; else None."""
+    if node.op is not GET or (found := node.unsettled()) is None:
+        return None
+    (source,), lens = found
+    assert type(source) is Expr
+    return None if lens.is_in_order or lens.permutation(source.shape) is None else (source, lens)
 
 
 # ------------------------------------------------------------------------------------------------ the rest

@@ -7,6 +7,7 @@ do, alias or copy, is asked of numpy itself, on arrays without memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, TypeAlias
@@ -25,8 +26,10 @@ __all__ = [
     "Link",
     "Reshape",
     "Sliding",
+    "axes_in_memory",
     "compose",
     "get",
+    "kept_order",
     "is_unit_axes",
     "layout_through",
     "lens_dtype",
@@ -341,6 +344,24 @@ def strided_dummy(base_shape: tuple[int, ...], lens: Lens = ()) -> np.ndarray[An
         else:
             dummy = get((link,), dummy)
     return dummy
+
+
+def kept_order(operands: Sequence[np.ndarray[Any, Any]]) -> tuple[int, ...] | None:
+    """Return the axes, outermost first, in the order in which numpy lays the result of an elementwise operation on
+    arrays, whose elements are not read; None where that is C order.
+    """
+    # The order of the operands ("K"), which two elements along each axis tell.
+    few = [np.lib.stride_tricks.as_strided(x, [min(n, 2) for n in x.shape], x.strides) for x in operands]
+    made = np.nditer([*few, None], ["zerosize_ok"], order="K").operands[-1]
+    order = axes_in_memory(made)
+    long = [a for a in order if made.shape[a] > 1]
+    return None if long == sorted(long) else order
+
+
+def axes_in_memory(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    """Return the axes of an array of numpy's, the outermost in memory first."""
+    strides = array.strides
+    return tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))
 
 
 def reshape_is_view(base_shape: tuple[int, ...], lens: Lens, shape: tuple[int, ...]) -> bool:

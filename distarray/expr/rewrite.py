@@ -11,10 +11,10 @@ but for two kinds of float sums. Those over a permuted array go along the memory
 add in another order. Those of equal elements are not added up: a sum is the number of elements times the value, in
 double precision, and a mean is the value itself.
 
-A row gives no more nodes and no more bytes, and computes nothing twice: it leaves out steps, but never repeats one that
-somebody else may read. Structure never depends on Python scalars or slice offsets, so that a loop has one plan: no row
-forwards ``a[i] = v`` to a later ``a[i]``, nor multiplies by one. (A reduction of a constant becomes a value where that
-is in range, which few loops leave.)
+A row gives no more nodes and no more bytes (but for lenses, which are free), and computes nothing twice: it leaves out
+steps, but never repeats one that somebody else may read. Structure never depends on Python scalars or slice offsets, so
+that a loop has one plan: no row forwards ``a[i] = v`` to a later ``a[i]``, nor multiplies by one. (A reduction of a
+constant becomes a value where that is in range, which few loops leave.)
 
 None of the last paragraph holds for reads of arrays that no memory holds, which are no rows: `bind_get` hands them to
 `pushdown`, which follows the operands as deep as they go, gives as many new nodes as it met, computes again what others
@@ -31,9 +31,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from distarray.expr.affine import Affine
-from distarray.expr.expr import GET, RESHAPE, Expr
-from distarray.expr.lens import is_unit_axes, unit_axes
+from distarray.expr.affine import Affine, restored
+from distarray.expr.expr import GET, RESHAPE, RESHARD, Expr
+from distarray.expr.lens import is_unit_axes, kept_order, strided_dummy, unit_axes
 from distarray.expr.op import Op, declare
 from distarray.expr.params import Labels
 
@@ -74,6 +74,11 @@ def _pending(x: Expr) -> tuple[Any, Any] | None:
     if type(first) is Expr and first.memo is not None and first.memo.is_given_up:
         return None
     return first, runtime
+
+
+def _view(x: Expr) -> tuple[Any, Affine] | None:
+    """Return what a node reads, and its lens, if it is a view; what a handle owns is no view, and kept as it lies."""
+    return None if x.op is not GET or x.is_live else _pending(x)
 
 
 def _get(node: Expr, x: Expr, lens: Affine) -> Expr:
@@ -244,6 +249,33 @@ def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
     return True
 
 
+def _map_permuted(node: Expr) -> Expr | None:
+    if len(node.shape) < 2 or node.pin is not None or node.op is RESHARD:
+        return None
+    for o in node.operands:
+        if type(o) is Expr and o.op is GET and (lens := o.runtime) is not None and not lens.is_in_order:
+            break
+    else:  # as in most
+        return None
+    views = [(_view(o) or (o, Affine.identity(o.shape))) if type(o) is Expr else None for o in node.operands]
+    order = kept_order([strided_dummy(x.shape, (lens,)) for x, lens in filter(None, views)])
+    if order is None:
+        return None
+    ndim = len(order)
+
+    def permuted(x: Expr, lens: Affine) -> Expr:
+        for _ in range(ndim - len(lens.shape)):
+            lens = lens.expanded(0)
+        lens = lens.permuted(order)
+        return simplify(Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens, None, node.origin))
+
+    operands = [o if view is None else permuted(*view) for o, view in zip(node.operands, views, strict=True)]
+    shape = tuple([node.shape[a] for a in order])
+    facts = (node.env, node.params, node.runtime, None, node.origin, node.errstate)
+    made = simplify(Expr(node.op, tuple(operands), shape, node.dtype, *facts))
+    return _get(node, made, restored(shape, order))
+
+
 # -------------------------------------------------------------------------------- reductions and contractions
 
 
@@ -307,23 +339,15 @@ _REPEATED: dict[str, Callable[[Any, int, np.dtype[Any]], Any]] = {
 }
 
 
-def _permutation(x: Expr, source: Expr, lens: Affine) -> tuple[int, ...] | None:
-    """Return which axis of `x` each axis of `source` is, if the lens does nothing but permute them."""
-    permuted = tuple([axis for axis, _, _ in lens.terms if axis is not None])
-    # Neither flipped, sliced, broadcast nor a diagonal. (The terms of fixed indices have step 0.)
-    if lens.terms != tuple([(a, 0, 1) for a in permuted]) or sorted(permuted) != list(range(x.ndim)):
-        return None
-    return permuted if source.shape == tuple([x.shape[a] for a in permuted]) else None
-
-
 def _reduce_permuted(node: Expr) -> Expr | None:
     x: Any = node.operands[0]
-    if x.op is not GET or (found := _pending(x)) is None:
+    if (found := _view(x)) is None:
         return None
     axes, keepdims, _ = node.params
     if len(axes) > 1 and node.op.monoid in ("argmax", "argmin"):
         return None  # the index counts the axes in their order
-    permuted = _permutation(x, *found)
+    source, lens = found
+    permuted = lens.permutation(source.shape)
     if permuted is None:
         return None
     kept = [a for a in permuted if keepdims or a not in axes]
@@ -333,7 +357,7 @@ def _reduce_permuted(node: Expr) -> Expr | None:
     own = tuple([i for i, a in enumerate(permuted) if a in axes])
     params = node.params._replace(axes=own)
     return Expr(
-        node.op, (found[0],), node.shape, node.dtype, node.env, params, None, node.pin, node.origin, node.errstate
+        node.op, (source,), node.shape, node.dtype, node.env, params, None, node.pin, node.origin, node.errstate
     )
 
 
@@ -342,10 +366,10 @@ def _contract_permuted(node: Expr) -> Expr | None:
     operands = list(node.operands)
     labels: list[Labels] = list(node.params.operands)
     for i, x in enumerate(node.operands):
-        if type(x) is not Expr or x.op is not GET or (found := _pending(x)) is None:
+        if type(x) is not Expr or (found := _view(x)) is None:
             continue
         source, lens = found
-        axes = _permutation(x, source, lens)
+        axes = lens.permutation(source.shape)
         if axes is None:
             continue
         trial = [*labels[:i], tuple([labels[i][a] for a in axes]), *labels[i + 1 :]]
@@ -409,6 +433,8 @@ RULES: tuple[Rule, ...] = (
     *[Rule(name, f"{name}({name}(x)) -> x", _self_inverse) for name in _SELF_INVERSE],
     *[Rule(name, f"{name}({name}(x)) -> {name}(x)", _idempotent) for name in _IDEMPOTENT],
     Rule("astype", "astype(astype(x, wider), dtype of x) -> x", _cast_and_back),
+    # What is made of transposed arrays is transposed, as numpy has it in memory, and nothing goes across memory.
+    Rule("map", "map(permute(x, p), y) -> permute(map(x, permute(y, p^-1)), p), where numpy has that", _map_permuted),
     Rule("reduce", "reduce(full(v), axes) -> full(v of as many)", _reduce_full),
     Rule("reduce", "reduce(permute(x, p), axes) -> reduce(x, axes . p), the others in order", _reduce_permuted),
     Rule("contract", "contract(permute(x, p), y; labels) -> contract(x, y; labels . p)", _contract_permuted),

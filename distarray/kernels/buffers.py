@@ -244,10 +244,11 @@ class BufferPool:
 
     def _allowed(self) -> int:
         """Return the bytes that may lie idle now."""
-        if self.memory is None or self._idle_nbytes <= self.memory // 64:
+        memory = self.memory  # read once: who leaves a cluster forgets it
+        if memory is None or self._idle_nbytes <= memory // 64:
             return self.limit
-        room = self.memory * 3 // 5 - (resident_nbytes() - self._idle_nbytes)
-        return min(self.limit, self.memory // 10, max(room, self.memory // 64))
+        room = memory * 3 // 5 - (resident_nbytes() - self._idle_nbytes)
+        return min(self.limit, memory // 10, max(room, memory // 64))
 
     def _trim(self, nbytes: int) -> None:
         while self._idle_nbytes > nbytes:

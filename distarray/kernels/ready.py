@@ -15,6 +15,7 @@ import numpy as np
 from distarray.expr.bind import accumulator_dtype
 from distarray.expr.expr import Expr, postorder
 from distarray.expr.joins import PRODUCT
+from distarray.expr.lens import kept_order
 from distarray.kernels import interpret, tables
 from distarray.kernels.buffers import POOL, SMALLEST
 from distarray.kernels.elementwise import elementwise
@@ -34,16 +35,48 @@ def mapped(
     function = elementwise(name, params, dtype, dtypes)
     call = function.call
     if not function.is_exact:
-        return lambda *args: interpret.called(function, args, shape, dtype), False
+
+        def sliced(*args: Any) -> HostArray:
+            if (order := _order_of(args)) is not None:
+                return _called_in_order(
+                    lambda shape, *args: interpret.called(function, args, shape, dtype), args, shape, order
+                )
+            return interpret.called(function, args, shape, dtype)
+
+        return sliced, False
     nbytes = prod(shape) * dtype.itemsize
     if not shape or nbytes < SMALLEST:
         return call, False
     new, lease = np.ndarray, POOL.lease
 
     def computed(*args: Any, out: HostArray | None = None) -> Any:
-        return call(*args, out=new(shape, dtype, lease(nbytes)) if out is None else out)
+        if out is not None:
+            return call(*args, out=out)
+        if (order := _order_of(args)) is not None:
+            return _called_in_order(
+                lambda shape, *args: call(*args, out=new(shape, dtype, lease(nbytes))), args, shape, order
+            )
+        return call(*args, out=new(shape, dtype, lease(nbytes)))
 
     return computed, function.has_inplace
+
+
+def _order_of(args: Sequence[Any]) -> tuple[int, ...] | None:
+    """Return the order of axes, if it is not that of C, in which numpy lays what it makes of blocks and scalars."""
+    for a in args:
+        if type(a) is np.ndarray and not a.flags.c_contiguous and [*a.strides] != sorted(a.strides, reverse=True):
+            return kept_order([a for a in args if type(a) is np.ndarray])
+    return None
+
+
+def _called_in_order(call: Call, args: Sequence[Any], shape: Shape, order: tuple[int, ...]) -> HostArray:
+    """Return what an elementwise call makes of blocks and scalars with their axes in an order, outermost first; it is
+    given the shape of the result, and then the operands.
+    """
+    n = len(order)
+    given = [a[(None,) * (n - a.ndim)].transpose(order) if type(a) is np.ndarray else a for a in args]
+    made: HostArray = call(tuple([shape[a] for a in order]), *given)
+    return made.transpose([order.index(a) for a in range(n)])
 
 
 def program(nodes: Sequence[Expr], leaves: Sequence[Expr]) -> Call:

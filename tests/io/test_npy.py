@@ -217,7 +217,7 @@ def test_a_memory_map_is_read_by_the_tasks(file: Path, order: str, mode: Any) ->
         want = expected.T if index is None else expected[index]
         x = dx.asarray(view, team=None)
         is_one_range = view.flags.c_contiguous or view.flags.f_contiguous
-        assert (x.__dx_node__().memo is None) == is_one_range
+        assert (x._base.current.memo is None) == is_one_range
         with config.set(block_bytes=64):
             assert_equal(x, want)
             assert_equal(dx.asarray(view, "f4", team=TEAM), want.astype("f4"))
