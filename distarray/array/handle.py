@@ -104,6 +104,19 @@ class Handle:
             return cls._of(np.array(block, order="C"), op, block_type(block.dtype, block.shape, env))
         return cls._of(inner, op, block_type(block.dtype, inner.shape, env))._owning(restored(inner.shape, axes))
 
+    @property
+    def _is_owner(self) -> bool:
+        """Return whether the array is one of its own, and no view: it sees all of its base, in the order of memory."""
+        return self._lens == self._base.order
+
+    @property
+    def _is_whole(self) -> bool:
+        """Return whether the array sees all of its base, with the axes in some order."""
+        lens = self._lens
+        if len(lens) != 1:
+            return not lens
+        return type(lens[0]) is Affine and lens[0].permutation(self._base.shape) is not None
+
     def _owning(self, lens: Affine) -> Self:
         """Return the handle of a new base as one that owns it with its axes in another order."""
         self._lens = self._base.order = (lens,)
@@ -217,11 +230,10 @@ class Handle:
         return nodes
 
     def _kept_node(self) -> Expr:
-        """Return the node whose blocks the elements are: that of the base, unless what a view sees is pending."""
+        """Return the node whose blocks the elements are: that of the base, unless what is pending is seen in part."""
         window.enter()
-        base, lens = self._base, self._lens
-        version = base.current if lens else None
-        return self._node() if version is None or (version.memo is None and lens != base.order) else version
+        version = self._base.current if self._lens else None
+        return self._node() if version is None or (version.memo is None and not self._is_whole) else version
 
     def _view(self, link: Link, *, readonly: bool = False) -> Self:
         """Return a handle on the same base that sees this one through `link`; no task, no bytes."""
@@ -234,7 +246,7 @@ class Handle:
         view._lens = compose(shape, self._lens, link)
         view._read = None
         # Whoever owns the elements forbids it for all views; what a view forbids, its own views may allow again.
-        own = self._readonly and (OF_OWNER if self._lens == base.order else self._readonly)
+        own = self._readonly and (OF_OWNER if self._is_owner else self._readonly)
         view._readonly = own or int(readonly)
         return view
 
@@ -427,8 +439,12 @@ class Handle:
         block = self._here()
         if block is not None and block.nbytes <= elements.FETCHED:
             observations.count_fetched(block.nbytes)
-            return np.array(block, order="C")
-        return elements.fetch(self.__dx_node__())
+            return np.array(block, order="K" if self._is_owner else "C")
+        node = self.__dx_node__()
+        if self._lens and node.memo is None and self._is_whole:
+            whole: HostArray = get(self._lens, elements.fetch(self._base.current))
+            return whole
+        return elements.fetch(node)
 
     def _scalar(self, function: Callable[[Any], Any]) -> Any:
         """Return `function` of the only element; of several, numpy's error."""

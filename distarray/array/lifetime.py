@@ -107,12 +107,14 @@ def own_memory(x: Handle) -> HostArray | None:
     """Return the memory of an array, to be read and written by anybody, as numpy's own arrays are; None where it is not
     one block of this process.
 
-    A view of what is pending has none yet: computing all of its base for it may be much more than was asked for. An
+    A view of a part of what is pending has none yet: all of its base may be much more than was asked for. An
     array of a cluster has none, whether or not a copy of it has stayed here.
     """
     window.be_known()
     version = x._base.current
-    if x._readonly or version.env.is_cluster or version.env.device != "cpu" or (x._lens and version.memo is None):
+    if x._readonly or version.env.is_cluster or version.env.device != "cpu":
+        return None
+    if version.memo is None and not x._is_whole:
         return None
     if version.memo is None and version.nbytes > elements.FETCHED:
         elements.check_room(version)  # for a copy too, which several blocks need

@@ -103,7 +103,7 @@ class MemoryLayout(Handle):
     def flags(self) -> Flags:
         """Return what numpy would tell of the memory; ``x.flags.writeable`` can be set."""
         dummy = strided_dummy(self._base.current.shape, self._lens)
-        return Flags(dummy, self._lens == self._base.order, not self._readonly, self.setflags)
+        return Flags(dummy, self._is_owner, not self._readonly, self.setflags)
 
     def setflags(self, write: Any = None, align: Any = None, uic: Any = None) -> None:
         """Say whether elements may be written by this name of the array; views that are there stay as they are.
@@ -166,9 +166,9 @@ class MemoryLayout(Handle):
     @property
     def base(self) -> Self | None:
         """Return the array that this one is a view of; None if it is none. It is another object at each call."""
-        base = self._base
-        if self._lens == base.order:
+        if self._is_owner:
             return None
+        base = self._base
         whole: Self = object.__new__(type(self))
         whole._base, whole._lens, whole._read, whole._readonly = base, base.order, None, int(self._readonly == OF_OWNER)
         return whole
