@@ -39,25 +39,32 @@ def _convolved(x: DistArray, y: DistArray, mode: str, is_finite: bool) -> DistAr
     if x.size < y.size:
         x, y = y, x
     n, m = x.size, y.size
-    padded, within = padding.pad(x, m - 1), None
-    if not is_finite:
-        # what stands before and behind the vector is no factor, not even one of 0: of inf that would be nan
-        at = arange(1 - m, n + m - 1, team=x.team, device=x.device)
-        within = (at >= 0) & (at < n)
+    inner: DistArray = _sum_of_products(x, y, None)
+    if mode == "valid" or m == 1:
+        return inner
+    # What stands before and behind the vector is no factor, not even one of 0: of inf that would be nan.
+    at = None if is_finite else arange(2 * m - 2, team=x.team, device=x.device)
+    first = _sum_of_products(padding.pad(x[: m - 1], (m - 1, 0)), y, None if at is None else at >= m - 1)
+    last = _sum_of_products(padding.pad(x[n - m + 1 :], (0, m - 1)), y, None if at is None else at < m - 1)
+    if mode == "same":
+        start = (m - 1) // 2
+        first, last = first[start:], last[:start]
+    whole: DistArray = joining.concat([first, inner, last], axis=0)
+    return whole
+
+
+def _sum_of_products(x: DistArray, y: DistArray, within: DistArray | None) -> DistArray:
+    """Return the elements of a convolution that need none beyond `x`; what is not `within` is no factor."""
+    n, m = x.size, y.size
     total: Any = None
     with np.errstate(all="ignore"):  # numpy does not look at the flags here
         for i in range(m):
-            here = slice(m - 1 - i, m - 1 - i + n + m - 1)
-            term = padded[here] * y[i]
+            here = slice(m - 1 - i, n - i)
+            term = x[here] * y[i]
             if within is not None:
                 term = elementwise.where(within[here], term, 0)
             total = term if total is None else total + term
-    if mode == "full":
-        return total  # type: ignore[no-any-return]  # boxed as x is
-    if mode == "same":
-        start = (m - 1) // 2
-        return total[start : start + n]  # type: ignore[no-any-return]
-    return total[m - 1 : n]  # type: ignore[no-any-return]
+    return total  # type: ignore[no-any-return]  # boxed as x is
 
 
 def _is_finite(v: Any) -> bool:
@@ -219,9 +226,8 @@ def gradient(f: Any, *varargs: Any, axis: AxesLike = None, edge_order: int = 1) 
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def _gradient_along(f: DistArray, axis: int, step: Any, edge_order: int) -> DistArray:
-    y = moveaxis(f, axis, -1)
-    n = y.shape[-1]
+def _gradient_along(y: DistArray, axis: int, step: Any, edge_order: int) -> DistArray:
+    n = y.shape[axis]
     if n < edge_order + 1:
         raise ValueError(
             "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) elements are "
@@ -233,44 +239,52 @@ def _gradient_along(f: DistArray, axis: int, step: Any, edge_order: int) -> Dist
         y = y.astype(np.float64)
     if y.dtype.kind == "M":  # as numpy: dates are spans since a common one
         y = y.astype(np.int64).astype(np.dtype(y.dtype.str.replace("M8", "m8")))
-    inner, ends = _inner(y, _distances(y, step))
+    h = _distances(y, axis, step)
+    inner, ends = _inner(y, axis, h)
+
+    def at(i: int) -> DistArray:
+        part: DistArray = y[(slice(None),) * axis + (slice(i, i + 1),)]
+        return part
+
     if edge_order == 1:
-        first, last = (y[..., 1:2] - y[..., :1]) / ends[0], (y[..., -1:] - y[..., -2:-1]) / ends[-1]
+        first, last = (at(1) - at(0)) / ends[0], (at(n - 1) - at(n - 2)) / ends[-1]
     else:
-        first = _edge([y[..., i : i + 1] for i in range(3)], ends[0], ends[1])
-        last = -_edge([y[..., n - 1 - i : n - i] for i in range(3)], ends[-1], ends[-2])
-    made = joining.concat([first, inner, last], axis=-1)
-    # A new array, as numpy's is, and no view of one: its ravel() is a view.
-    new: DistArray = moveaxis(made.astype(y.dtype, copy=False), -1, axis).copy()
+        first = _edge([at(i) for i in range(3)], ends[0], ends[1])
+        last = -_edge([at(n - 1 - i) for i in range(3)], ends[-1], ends[-2])
+    made: DistArray = joining.concat([first, inner, last], axis=axis)
+    new: DistArray = made.astype(y.dtype, copy=False)
     return new
 
 
-def _distances(y: DistArray, step: Any) -> Any:
-    """Return a number, or one for each two neighbours along the last axis where they are not all the same."""
+def _distances(y: DistArray, axis: int, step: Any) -> Any:
+    """Return a number, or one for each two neighbours along an axis where they are not all the same."""
     if not np.ndim(step):
         return step
     at = step if isinstance(step, DistArray) else np.asarray(step)
-    if at.shape != y.shape[-1:]:
+    if at.shape != (y.shape[axis],):
         raise ValueError(
             f"when 1d, distances must match the length of the corresponding dimension: varargs has {shown(step)} of "
-            f"shape {at.shape} for an axis of {y.shape[-1]}"
+            f"shape {at.shape} for an axis of {y.shape[axis]}"
         )
     if at.dtype.kind in "iu":
         at = at.astype(np.float64)
     h = at[1:] - at[:-1]
     # As numpy: the formula for uneven distances takes the middle element too, and makes nan of what is nan there.
-    return np.asarray(h[:1])[0] if bool((h == h[:1]).all()) else beside(y, h)
+    if bool((h == h[:1]).all()):
+        return np.asarray(h[:1])[0]
+    return beside(y, h).reshape((-1,) + (1,) * (y.ndim - 1 - axis))
 
 
-def _inner(y: DistArray, h: Any) -> tuple[Any, list[Any]]:
-    """Return central differences along the last axis, and the two distances at each of its ends."""
+def _inner(y: DistArray, axis: int, h: Any) -> tuple[Any, list[Any]]:
+    """Return central differences along an axis, and the two distances at each of its ends."""
+    before, here, behind = (y[(slice(None),) * axis + (s,)] for s in (slice(-2), slice(1, -1), slice(2, None)))
     if not np.ndim(h):
-        return (y[..., 2:] - y[..., :-2]) / (2.0 * h), [h] * 4
+        return (behind - before) / (2.0 * h), [h] * 4
     left, right = h[:-1], h[1:]
     inner = (
-        y[..., :-2] * (-right / (left * (left + right)))
-        + y[..., 1:-1] * ((right - left) / (left * right))
-        + y[..., 2:] * (left / (right * (left + right)))
+        before * (-right / (left * (left + right)))
+        + here * ((right - left) / (left * right))
+        + behind * (left / (right * (left + right)))
     )
     return inner, [h[:1], h[1:2], h[-2:-1], h[-1:]]
 

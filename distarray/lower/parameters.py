@@ -42,7 +42,7 @@ class Parameters(NamedTuple):
 
 def origins(stage: Stage, nodes: Sequence[Expr]) -> Origins:
     """Return the operations of a stage, where the user called them, and numpy's floating-point states there."""
-    return tuple([(nodes[i].op.name, nodes[i].origin, nodes[i].errstate) for i in stage.nodes])
+    return tuple([(nodes[i].op.name, nodes[i].origin, nodes[i].errstate) for i in (*stage.inlined, *stage.nodes)])
 
 
 def parameters_of(

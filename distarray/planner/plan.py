@@ -201,6 +201,8 @@ class Stage:
         Reductions.
     write
         (what is written, node): the new version of a base that the stage makes.
+    inlined
+        Nodes that its program computes for itself, in part, beside those that it is for.
     cut
         How its loops are cut.
     chain
@@ -215,6 +217,7 @@ class Stage:
     stores: tuple[tuple[int, int], ...] = ()
     combines: tuple[Combine, ...] = ()
     write: tuple[Operand, int] | None = None
+    inlined: tuple[int, ...] = ()
     cut: Cut = Cut(Whole())
     chain: int = -1
 

@@ -320,6 +320,7 @@ class _ProgramWriter:
         self._code: list[tuple[str, tuple[int | str | RuntimeScalar, ...], object, tuple[object, ...]]] = []
         self._scalars: list[tuple[int, int]] = []
         self._known: dict[tuple[int, tuple[int, ...]], int | str] = {}
+        self._inlined: dict[int, None] = {}
 
     # Registers are named "r<k>" for read k and i >= 0 for instruction i until all reads are known.
 
@@ -370,6 +371,8 @@ class _ProgramWriter:
                     inputs.append(self._scalar(i, position))
                 else:
                     inputs.append(self._known[w])
+            if i not in self._group:
+                self._inlined[i] = None
             expr = g.graph.nodes[i]
             self._known[at] = len(self._code)
             self._code.append((expr.op.name, tuple(inputs), expr.dtype, expr.params))
@@ -411,6 +414,7 @@ class _ProgramWriter:
             tuple((self._register(r), i) for r, i in stores),
             tuple(self._combine(self._register(r), i) for r, i in combines),
             None if write is None else (self._operand(write[0]), write[1]),
+            tuple(self._inlined),
         )
 
     def _combine(self, register: int, i: int) -> Combine:
