@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from distarray.kernels.buffers import POOL
 from distarray.kernels.monoids import MONOIDS, Monoid, Pairs, Partial, Within
 from distarray.kernels.outcomes import Reduction
 from distarray.types import HostArray
@@ -85,7 +86,7 @@ class Accumulator:
             return
         parts = partial if self.monoid.n_arrays > 1 else (partial,)
         if self.done is None:
-            whole = tuple(np.empty(self.shape, p.dtype) for p in parts)
+            whole = tuple(POOL.take(self.shape, p.dtype) for p in parts)
             self.done = whole if self.monoid.n_arrays > 1 else whole[0]
         where = tuple(s if axis in self.kept else slice(None) for axis, s in enumerate(box))
         for whole, part in zip(self.done if self.monoid.n_arrays > 1 else (self.done,), parts, strict=True):

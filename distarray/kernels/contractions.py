@@ -1,6 +1,6 @@
 """Contractions of blocks: the elements of some blocks joined over labelled loops, and aggregated over some of these.
 
-A sum of products of two blocks is a matrix product (`tables.contract`). Every other join and aggregation runs over the
+A sum of products of two blocks is a matrix product (`products`). Every other join and aggregation runs over the
 loop space box by box: a box of joined elements lies in scratch that fits the cache, and is folded into the results it
 belongs to before the next one is made, so that the loop space, which may be a thousand times larger than operands and
 result, never lies in memory.
@@ -19,10 +19,10 @@ import numpy as np
 
 from distarray.expr.joins import PRODUCT, Join
 from distarray.expr.params import Labels
-from distarray.kernels import tables
+from distarray.kernels import products
 from distarray.kernels.elementwise import plain_call
 from distarray.kernels.inside import inside_task
-from distarray.kernels.loans import foreign
+from distarray.kernels.loans import foreign, reshaped
 from distarray.kernels.monoids import MONOIDS, Monoid
 from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Reduction
@@ -64,7 +64,7 @@ def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...],
     labels, result, join, agg = params[:4]
     monoid = MONOIDS[agg]
     if join == PRODUCT:
-        return tables.contract(backend.xp, labels, result, *blocks, dtype=monoid.state(dtype))
+        return products.contract(backend.xp, labels, result, *blocks, dtype=monoid.state(dtype))
     if not any(labels):  # numbers: one point of a loop
         blocks = [backend.xp.reshape(b, (1,)) for b in blocks]
         of_one = ([(0,)] * len(blocks), (0,), *params[2:])
@@ -74,7 +74,7 @@ def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...],
     aligned = [_aligned(backend.xp, b, own, space.loops) for b, own in zip(blocks, labels, strict=True)]
     made = (_on_numpy if backend.xp is np else _on_device)(backend, aligned, join, users, agg, space, dtype)
     kept = [label for label in space.loops if label in result]
-    made = backend.xp.reshape(made, tuple([space.extents[space.loops.index(label)] for label in kept]))
+    made = reshaped(backend.xp, made, tuple([space.extents[space.loops.index(label)] for label in kept]))
     order = tuple([kept.index(label) for label in result])
     return made if order == tuple(range(len(order))) else backend.xp.permute_dims(made, order)
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from distarray.kernels.buffers import Lease
-from distarray.types import HostArray
+from distarray.kernels.buffers import SMALLEST, Lease
+from distarray.types import HostArray, Shape
 
 
 class _Loan:
@@ -155,6 +155,19 @@ def owned(value: Any, blocks: Sequence[HostArray], *, is_own: bool = False) -> H
     if is_own or (is_ours(value) and all(value is not block for block in blocks)):
         return value
     return value.copy()
+
+
+def reshaped(xp: Any, block: Any, shape: Shape) -> Any:  # of any backend
+    """Return new memory with another shape: where it can be, as an array that is `is_ours` as it was, which the view is
+    not that ``reshape`` makes.
+    """
+    if type(block) is not np.ndarray:
+        return xp.reshape(block, shape)
+    lease: Any = block.base  # numpy's types do not know that it may be anything
+    if isinstance(lease, Lease) and block.flags.c_contiguous:
+        buffer: Any = lease
+        return np.ndarray(shape, block.dtype, buffer)
+    return block.reshape(shape).copy() if block.nbytes < SMALLEST else block.reshape(shape)
 
 
 def is_memory(seen: Any, block: Any) -> bool:

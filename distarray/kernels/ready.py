@@ -16,7 +16,7 @@ from distarray.expr.bind import accumulator_dtype
 from distarray.expr.expr import Expr, postorder
 from distarray.expr.joins import PRODUCT
 from distarray.expr.lens import kept_order
-from distarray.kernels import interpret, tables
+from distarray.kernels import interpret, products
 from distarray.kernels.buffers import POOL, SMALLEST
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, finish_reduction
@@ -153,8 +153,10 @@ def _contraction(node: Expr) -> Call | None:
     x, y = node.nodes()
     if join != PRODUCT or not x.dtype == y.dtype == node.dtype == MONOIDS[monoid].state(node.dtype):
         return None
-    product = tables.matrix_product(labels, result, x.shape, y.shape)
+    product = products.matrix_product(labels, result, x.shape, y.shape)
     (left, rows), (right, columns) = product.operands
+    if product.inner:
+        return lambda a, b: products.contract(np, labels, result, a, b, dtype=node.dtype)
     function, made, order = np.matmul if product.is_summed else np.multiply, product.shape, product.order
     is_left_ready, is_right_ready = left is None and x.shape == rows, right is None and y.shape == columns
     if (

@@ -18,6 +18,7 @@ import numpy as np
 from distarray.expr.errstates import modes_to_hear
 from distarray.expr.lens import Affine
 from distarray.kernels.folds import FOLD
+from distarray.kernels.loans import reshaped
 from distarray.kernels.monoids import MONOIDS, finish_reduction
 from distarray.kernels.program import Program, shared_program
 from distarray.kernels.reporting import Source
@@ -202,7 +203,7 @@ class Finish:
     def __call__(self, partial: Any, shape: tuple[int, ...], backend: Any) -> Array:
         n = prod(self.extents[a] for a in self.axes)
         result = finish_reduction(self.name, self.monoid, partial, n, len(shape), self.dtype, self.params)
-        return backend.xp.reshape(result, shape)
+        return result if result.shape == shape else reshaped(backend.xp, result, shape)
 
     @property
     def itemsize(self) -> int:

@@ -30,8 +30,8 @@ import numpy as np
 
 from distarray.expr.joins import PRODUCT
 from distarray.kernels import tasks
+from distarray.kernels.products import matrix_product
 from distarray.kernels.specs import Finish, Link, StageSpec, TileSpec
-from distarray.kernels.tables import matrix_product
 from distarray.lower.calls import CALL
 from distarray.lower.credits import Sizes
 from distarray.lower.messages import Key

@@ -31,7 +31,7 @@ from distarray.sharding.boxes import Box, contains, full, shifted, size
 MAX_REGIONS = 64
 
 #: Kernels whose block is new, in memory order, and all the memory that they need: a result needs no copy of it.
-_MADE_ANEW = ("arange", "linspace", "random_", "drawn_")
+_MADE_ANEW = ("arange", "drawn_", "empty", "full", "linspace", "random_")
 
 
 def _is_alone(draft: Draft, c: Combine) -> bool:

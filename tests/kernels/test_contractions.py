@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import distarray as dx
 from distarray.expr.joins import PRODUCT, Join
-from distarray.kernels import contractions, tables
+from distarray.kernels import contractions, products
 from distarray.kernels.backends import NUMPY, no_host_copies
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
@@ -244,8 +244,8 @@ def test_a_matrix_and_its_transpose_come_as_views_of_one_block(cut, monkeypatch)
         seen.append(np.shares_memory(a, b))
         return product(xp, labels, result, a, b, dtype=dtype)
 
-    product = tables.contract
-    monkeypatch.setattr(tables, "contract", noted)
+    product = products.contract
+    monkeypatch.setattr(products, "contract", noted)
     slow = {"gemm": 1e4, "bandwidth": 1e5, "latency": 0.0, "task": 0.0}  # worth a search, and most of it is computing
     with dx.use(team=dx.Team((2,), ("T",), members=range(2))), dx.config.set(block_bytes=1 << 10, calibration=slow):
         x = dx.asarray(values, sharding=cut)
@@ -265,11 +265,11 @@ def test_what_is_copied_to_be_a_matrix_is_known_by_shapes_alone(data):
     both = [v for v in {*left} & {*right} if data.draw(st.booleans())]
     result = tuple(data.draw(st.permutations([*once, *both])))
     shapes = [tuple([sizes[v] for v in own]) for own in (left, right)]
-    product = tables.matrix_product((left, right), result, *shapes)
+    product = products.matrix_product((left, right), result, *shapes)
     for k, shape in enumerate(shapes):
         for is_whole in (True, False):
             block = np.zeros(shape if is_whole else [m + 1 for m in shape])[(*map(slice, shape), ...)]
-            is_shared = np.shares_memory(tables._arranged(np, block, *product.operands[k]), block)
+            is_shared = np.shares_memory(products._arranged(np, block, *product.operands[k]), block)
             is_copied = product.is_copied(k, shape, is_whole=is_whole)
             assert is_shared or is_copied
             assert not (is_whole and is_shared and is_copied)

@@ -17,10 +17,10 @@ from distarray.expr.params import IndexParams
 from distarray.kernels import tables
 from distarray.kernels.backends import no_host_copies
 from distarray.kernels.devices import backend_for
+from distarray.kernels.products import contract
 from distarray.kernels.tables import (
     BLOCK,
     CREATE,
-    contract,
     put_apply,
     put_part,
     put_whole,
@@ -80,6 +80,19 @@ def test_contract_is_einsum(drawn, dtype):
 def test_contract_of_half_floats_adds_in_single():
     x = np.full((1, 4096), 1, np.float16)
     assert contract(np, ((0, 1), (2, 1)), (0, 2), x, x, dtype=x.dtype).item() == 4096
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i8", "f2", "f4", "f8", "c16", "?"])
+@pytest.mark.parametrize("n", [1, 3, 65])
+@pytest.mark.parametrize("last", [0, 1, 2])
+def test_inner_products_are_einsums(dtype, n, last):
+    order = [i for i in (1, 0, 2) if i != last] + [last]
+    x, y = (np.random.default_rng(seed).integers(0, 2, (5, n, 4)).astype(dtype) for seed in (0, 1))
+    x = np.ascontiguousarray(x.transpose(order)).transpose(np.argsort(order))
+    for text, result in (("abc,abc->ac", (0, 2)), ("abc,abc->ca", (2, 0)), ("abc,abc->a", (0,)), ("abc,abc->", ())):
+        got = contract(np, ((0, 1, 2), (0, 1, 2)), result, x, y, dtype=np.dtype(dtype))
+        assert (got.dtype, got.shape) == (x.dtype, np.einsum(text, x, y).shape)
+        np.testing.assert_array_equal(got, np.einsum(text, x, y))
 
 
 def test_contract_reads_transposed_blocks_in_place(monkeypatch):

@@ -17,7 +17,7 @@ from made_programs import assert_same_bits, programs, values
 
 from distarray import hooks
 from distarray.expr.instructions import Instruction
-from distarray.kernels import fourier, random, sorting, tables, threads
+from distarray.kernels import fourier, products, random, sorting, threads
 from distarray.kernels import program as program_module
 from distarray.kernels.backends import NUMPY
 from distarray.kernels.inside import is_inside_task
@@ -270,7 +270,7 @@ def test_kernels_in_parts_give_what_they_give_at_once(helped: Pool, n: int) -> N
     np.testing.assert_array_equal(turned, a.T)
 
     def product(blocks: Any) -> Any:
-        return tables.contract(np, [(0, 1), (1, 2)], (0, 2), *blocks, dtype=np.dtype("f8"))
+        return products.contract(np, [(0, 1), (1, 2)], (0, 2), *blocks, dtype=np.dtype("f8"))
 
     by_rows = in_parts(Parting(n, (0, -1), (0,), 0), [a, b.T], product)
     by_columns = in_parts(Parting(n, (-1, 1), (1,), 0), [a, b.T], product)
