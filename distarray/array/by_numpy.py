@@ -26,6 +26,7 @@ from distarray.expr.indexing import Basic, parse_index
 from distarray.expr.lens import Affine, Lens
 from distarray.kernels.listening import heard
 from distarray.kernels.loans import is_ours, owned
+from distarray.kernels.masks import compressed
 from distarray.ops.indexing import TAKE
 from distarray.runtime import counters, small
 from distarray.types import HostArray
@@ -222,7 +223,8 @@ def pick(x: Handle, index: Any, *others: Handle) -> tuple[Any, Any] | None:
     try:
         if not small.is_eager(max(_most_picked(block, index, arrays) * block.itemsize, block.nbytes), x._base.type.env):
             return None
-        made = block[tuple(items)]
+        is_mask = len(items) == 1 and arrays[0].dtype.kind == "b" and arrays[0].shape == block.shape[: arrays[0].ndim]
+        made = compressed(block, arrays[0]) if is_mask else block[tuple(items)]
     except Exception:
         return None  # the way through nodes says what is wrong
     if made.ndim and not all(array.ndim for array in arrays):

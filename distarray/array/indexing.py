@@ -20,6 +20,7 @@ from distarray.array.pending import runs_at_once
 from distarray.expr.bind import bind_get, bind_put, bind_tiles
 from distarray.expr.expr import BLOCK_NBYTES, Expr
 from distarray.expr.indexing import Advanced, Index, is_mask, nonzero_indices
+from distarray.kernels.masks import where_true
 from distarray.ops.indexing import NONZERO, Mode, get_item, positions_of, put_item, put_mask
 from distarray.ops.marks import chosen, counts_of
 from distarray.runtime import observations
@@ -77,7 +78,7 @@ def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]
     _check(name)
     window.observe((mask,))
     if mask.stored.sharding.n_tiles == 1 and (mask.env.size == 1 or mask.nbytes <= BLOCK_NBYTES):
-        return np.nonzero(elements.fetch(mask))
+        return where_true(elements.fetch(mask))
     return _deferred_positions(mask)
 
 
@@ -168,13 +169,17 @@ def picked(x: AnyHandle, index: Advanced) -> AnyHandle:
 
 
 def _compressed(x: Handle, mask: Expr) -> Expr | None:
-    """Return the elements where a mask of the first axes is true, if both lie in rows: each tile picks its own."""
+    """Return the elements where a mask of the first axes is true, if both lie in rows, or both are one block: each tile
+    picks its own.
+    """
     _check("getitem")
     window.observe((mask,))
     sharding = mask.stored.sharding
     node = x.__dx_node__()
     lying = node.pin if node.memo is None else node.memo.sharding
-    if sharding.n_tiles == 1 or any(s is not None and s.n_tiles != s.parts[0] for s in (sharding, lying)):
+    if any(s is not None and s.n_tiles != s.parts[0] for s in (sharding, lying)):
+        return None
+    if sharding.n_tiles == 1 and (lying is None or lying.n_tiles > 1):
         return None
     bounds = sharding.boundaries(mask.shape)[0]
     counts = counts_of(mask, bounds, sharding)

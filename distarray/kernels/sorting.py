@@ -16,6 +16,7 @@ import numpy as np
 from distarray.errors import NotSupportedError
 from distarray.expr.errstates import named
 from distarray.kernels.buffers import POOL
+from distarray.kernels.masks import compressed
 from distarray.kernels.namespaces import Block, Namespace, Params, is_strict
 from distarray.kernels.searching import searchsorted
 from distarray.kernels.threads import run_along, threads_for
@@ -315,7 +316,7 @@ def _bins(x: HostArray, n: int) -> HostArray | None:
 
 def _compress_tiles(xp: Namespace, mask: Block, *blocks: Block, params: Params) -> Any:
     """Return the elements of each block where the mask is true."""
-    found = tuple([block[mask] for block in blocks])
+    found = tuple([compressed(block, mask) if xp is np else block[mask] for block in blocks])
     return found[0] if len(found) == 1 else found
 
 

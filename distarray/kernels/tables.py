@@ -21,6 +21,7 @@ from distarray.errors import NotSupportedError
 from distarray.expr.lens import windows_of
 from distarray.expr.params import IndexParams
 from distarray.kernels import fourier, ufuncs
+from distarray.kernels.masks import where_true
 from distarray.kernels.namespaces import Block, Namespace, Params, dtype_of, is_strict, placed
 from distarray.sharding.boxes import Box
 from distarray.types import DType
@@ -454,7 +455,8 @@ def _sliding_window_view(xp: Namespace, x: Block, params: Params) -> Block:
 
 def _nonzero(xp: Namespace, mask: Block, params: Params) -> Any:
     """Return global positions of the true elements; the last of `params` is where the block begins."""
-    found = tuple([i + lo if lo else i for i, lo in zip(xp.nonzero(mask), params[-1], strict=True)])
+    at = where_true(mask) if xp is np else xp.nonzero(mask)
+    found = tuple([i + lo if lo else i for i, lo in zip(at, params[-1], strict=True)])
     return found[0] if len(found) == 1 else found
 
 
