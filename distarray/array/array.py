@@ -273,10 +273,10 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
         return dlpack_device(self)
 
     def __copy__(self) -> Self:
-        return self._on(self.__dx_node__())
+        return self._copied("K")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self._on(self.__dx_node__())
+        return self._copied("K")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduce_handle(self)

@@ -8,6 +8,7 @@ handle costs about a microsecond.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import prod
 from typing import Any, Self, TypeVar
 from weakref import ref
 
@@ -99,9 +100,7 @@ class Handle:
     def _of_any_order(cls, block: HostArray, op: Op, env: Environment) -> Self:
         """Return what `_of` does of elements in whatever order of axes numpy gave them."""
         axes = axes_in_memory(block)
-        inner = block.transpose(axes)
-        if not inner.flags.c_contiguous:
-            return cls._of(np.array(block, order="C"), op, block_type(block.dtype, block.shape, env))
+        inner = np.asarray(block.transpose(axes), order="C")
         return cls._of(inner, op, block_type(block.dtype, inner.shape, env))._owning(restored(inner.shape, axes))
 
     @property
@@ -341,7 +340,17 @@ class Handle:
     def shape(self, shape: Any) -> None:
         from distarray.ops.manipulation import resolve_shape
 
-        view = self._reshaped(resolve_shape(self.shape, shape), copy=False)
+        wanted = resolve_shape(self.shape, shape)
+        try:
+            view = self._reshaped(wanted, copy=False)
+        except ValueError:
+            if prod(wanted) != self.size:
+                raise
+            raise AttributeError(
+                "Incompatible shape for in-place modification. Use `.reshape()` to make a copy with the desired shape."
+            ) from None
+        if self._is_owner:
+            self._base.order = view._lens
         self._lens, self._read = view._lens, None
 
     @property

@@ -12,9 +12,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from distarray.array.handle import OF_OWNER, Handle
+from distarray.array.access import cast
+from distarray.array.handle import OF_OWNER, Handle, is_scalar
 from distarray.expr.affine import Affine, restored
-from distarray.expr.lens import axes_in_memory, lens_shape, strided_dummy
+from distarray.expr.lens import kept_order, lens_shape, strided_dummy
 from distarray.types import Shape
 
 #: numpy's short names of flags, by which they are looked up too.
@@ -130,18 +131,20 @@ class MemoryLayout(Handle):
         n = self.ndim
         if order == "C" or n < 2:
             return None
+        if order == "F":
+            return tuple(range(n))[::-1]
         dummy = strided_dummy(self._base.shape, self._lens)
         if order == "K":
-            axes = axes_in_memory(dummy)
-        else:
-            axes = tuple(range(n))[:: -1 if order == "F" or dummy.flags.fnc else 1]
-        return None if axes == tuple(range(n)) else axes
+            return kept_order([dummy])
+        return tuple(range(n))[::-1] if dummy.flags.fnc else None
 
     def _copied(self, order: str) -> Self:
         """Return an array of the same elements that aliases nothing and lies in an order of numpy's."""
         axes = self._axes(order)
         if axes is None:
-            return self._on(self.__dx_node__())
+            node = self.__dx_node__()
+            # An array without axes stays one, which is no number.
+            return self._on(node if node.shape or is_scalar(self) else cast(node, node.dtype))
         seen = self._view(Affine.identity(self.shape).permuted(axes))
         return self._on(seen.__dx_node__(), restored(seen.shape, axes))
 

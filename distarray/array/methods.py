@@ -198,9 +198,7 @@ class Methods:
         """Return an array of the same elements that aliases nothing; nothing is copied until one of the two is
         written.
         """
-        if type(order) is str and order == "C":
-            return self._on(self.__dx_node__())
-        return self._copied(memory_order(order))
+        return self._copied(order if type(order) is str and order == "C" else memory_order(order))
 
     def view(self: Any, dtype: Any = None, type: Any = None) -> Any:
         """Return the same bits as elements of `dtype`: a view, where the elements keep their size.

@@ -97,7 +97,7 @@ class Base:
     history
         Versions before a current one that may still fail, oldest first.
     order
-        How the array that owns it sees it: ``()``, or a permutation where numpy would not have it in C order.
+        How the array that owns it sees it: ``()``, or through a permutation where numpy has it in no C order.
     """
 
     __slots__ = ("__weakref__", "_node", "_op", "_type", "block", "graphs", "history", "order", "slot", "version")

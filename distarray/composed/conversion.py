@@ -86,7 +86,10 @@ def asarray(
     """
     if order is not None:
         made = asarray(obj, dtype, device=device, copy=copy, team=team, sharding=sharding, layout=layout)
-        if (lies := made._in_order(memory_order(order))) is not made and copy is False:
+        order = memory_order(order)
+        if order == "A" and copy:
+            order = "F" if made.flags.fnc else "C"
+        if (lies := made._in_order(order)) is not made and copy is False:
             raise ValueError("Unable to avoid copy while creating an array as requested: it lies in another order")
         return lies
     if copy is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from distarray.arguments import sequence, shown
 from distarray.array.array import DistArray
-from distarray.composed.conversion import asarray, asfortranarray
+from distarray.composed.conversion import asarray
 from distarray.ops import elementwise
 from distarray.types import DTypeLike
 
@@ -49,4 +49,4 @@ def require(a: Any, dtype: DTypeLike = None, requirements: Any = None, **where: 
     made = asarray(a, dtype, copy=True if wanted & {"W", "O"} and getattr(a, "_readonly", False) else None, **where)
     if ("C" in wanted and not made.flags.c_contiguous) or ("O" in wanted and made.base is not None):
         made = made.copy()
-    return asfortranarray(made) if "F" in wanted else made
+    return made._in_order("F") if "F" in wanted else made

@@ -121,8 +121,9 @@ def _call(
     for out, result in zip(outs, results, strict=True):
         if out is not None and mask is not None:
             result = elementwise.where(mask, result.astype(out.dtype, copy=False), out)
-        if out is None and order in ("C", "F"):
-            result = result._in_order(order)
+        if out is None and order != "K":
+            is_f = order == "F" or (order == "A" and all(x.flags.f_contiguous for x in inputs if hasattr(x, "flags")))
+            result = result._in_order("F" if is_f else "C")
         written.append(into(out, result, casting="unsafe", broadcasts=True))
     return written[0] if len(written) == 1 else tuple(written)
 

@@ -21,9 +21,10 @@ import numpy as np
 from distarray import hooks
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError, NotSupportedError
+from distarray.expr.affine import Affine, restored
 from distarray.expr.errstates import errstate
 from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, SCALARS, Environment, Expr, Scalar, source, user_frame
-from distarray.expr.lens import Affine
+from distarray.expr.lens import kept_order, strided_dummy
 from distarray.expr.op import Op
 from distarray.expr.params import ItemParams, ReduceParams
 from distarray.expr.pushdown import pushed
@@ -359,9 +360,22 @@ def map_node(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> 
         shape = broadcast_shapes(*(n.shape for n in nodes if type(n) is Expr))
     assert shape is not None
     made = simplify(Expr(op, tuple(nodes), shape, dtype, operands.env, params, None, None, user_frame(), errstate()))
-    # What is made of transposed arrays is transposed in memory, as numpy has it.
-    found = permuted(made) if made.op is GET else None
-    return operands.box(made) if found is None else operands.box(*found)
+    return operands.box(made) if made.op is not GET else _boxed_in_order(made, operands.box)
+
+
+def _boxed_in_order(made: Expr, box: Box) -> Any:
+    """Return what is made of transposed arrays, boxed: transposed in memory, as numpy has it."""
+    if (found := permuted(made)) is not None:
+        return box(*found)
+    if (pending := made.unsettled()) is None or pending[1].is_in_order:
+        return box(made)
+    (source,), lens = pending
+    assert type(source) is Expr
+    order = kept_order([strided_dummy(source.shape, (lens,))])
+    if order is None:
+        return box(made)
+    seen = bind_get(source, lens.permuted(order))
+    return box(seen, restored(seen.shape, order))
 
 
 def permuted(node: Expr) -> tuple[Expr, Affine] | None:

@@ -30,6 +30,7 @@ __all__ = [
     "compose",
     "get",
     "kept_order",
+    "is_in_order",
     "is_unit_axes",
     "layout_through",
     "lens_dtype",
@@ -356,6 +357,14 @@ def kept_order(operands: Sequence[np.ndarray[Any, Any]]) -> tuple[int, ...] | No
     order = axes_in_memory(made)
     long = [a for a in order if made.shape[a] > 1]
     return None if long == sorted(long) else order
+
+
+def is_in_order(strides: tuple[int, ...]) -> bool:
+    """Return whether the axes of an array come in the order in which they are in memory, none of them broadcast."""
+    if len(strides) == 2:
+        return abs(strides[0]) >= abs(strides[1])
+    found = [abs(stride) for stride in strides]
+    return found == sorted(found, reverse=True)
 
 
 def axes_in_memory(array: np.ndarray[Any, Any]) -> tuple[int, ...]:

@@ -111,6 +111,8 @@ def _get_of_get(node: Expr) -> Expr | None:
     if x.op is not GET or (found := _pending(x)) is None:
         return None
     source, lens = found
+    if not lens.is_in_order and x.is_live:
+        return None  # a copy in another order of memory, which decides that of what is made of it
     return _get(node, source, lens.compose(node.runtime))
 
 
@@ -130,7 +132,7 @@ def _get_of_full(node: Expr) -> Expr | None:
     x: Any = node.operands[0]
     if x.op not in _FILLED or not _has_whole_axes(node.runtime, x.shape) or (found := _pending(x)) is None:
         return None
-    return _full(node, x, found[1])
+    return _full(node, x, found[1]) if node.runtime.is_in_order else None
 
 
 def _has_whole_axes(lens: Affine, source_shape: tuple[int, ...]) -> bool:
@@ -421,7 +423,7 @@ RULES: tuple[Rule, ...] = (
     Rule("get", "get(get(x, p), q) -> get(x, p . q)", _get_of_get),
     Rule("get", "get(x, identity) -> x", _get_whole),
     Rule("get", "get(reshape(x, s), unit axes) -> reshape(x, s with these axes)", _get_of_reshape),
-    Rule("get", "get(full(v), whole axes) -> full(v)", _get_of_full),
+    Rule("get", "get(full(v), whole axes in order) -> full(v)", _get_of_full),
     Rule("reshape", "reshape(x, shape of x) -> x", _reshape_to_same),
     Rule("reshape", "reshape(reshape(x, s), t) -> reshape(x, t)", _reshape_of_reshape),
     Rule("reshape", "reshape(get(x, unit axes), t) -> reshape(x, t)", _reshape_of_unit_axes),

@@ -15,7 +15,7 @@ import numpy as np
 from distarray.expr.bind import accumulator_dtype
 from distarray.expr.expr import Expr, postorder
 from distarray.expr.joins import PRODUCT
-from distarray.expr.lens import kept_order
+from distarray.expr.lens import is_in_order, kept_order
 from distarray.kernels import interpret, products
 from distarray.kernels.buffers import POOL, SMALLEST
 from distarray.kernels.elementwise import elementwise
@@ -64,7 +64,7 @@ def mapped(
 def _order_of(args: Sequence[Any]) -> tuple[int, ...] | None:
     """Return the order of axes, if it is not that of C, in which numpy lays what it makes of blocks and scalars."""
     for a in args:
-        if type(a) is np.ndarray and not a.flags.c_contiguous and [*a.strides] != sorted(a.strides, reverse=True):
+        if type(a) is np.ndarray and not a.flags.c_contiguous and not is_in_order(a.strides):
             return kept_order([a for a in args if type(a) is np.ndarray])
     return None
 

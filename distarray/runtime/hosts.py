@@ -13,6 +13,7 @@ from dask._task_spec import Task, TaskRef
 from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.devices import backend_for
+from distarray.kernels.loans import is_lent
 from distarray.kernels.tasks import kept
 from distarray.lower.liveness import Liveness
 from distarray.lower.messages import Key
@@ -105,6 +106,8 @@ def host_cut(node: Expr, env: Environment) -> Sharding | None:
         return node.pin if env.is_cluster else node.pin.with_copies(False)
     if node.ndim == 0 or (env.size == 1 and env.device == "cpu" and not env.is_cluster):
         return None
+    if not env.is_cluster and is_lent(node.stored.blocks[0], to_write=True):
+        return None  # parts could be copies, which what is written to the whole would not reach
     if node.nbytes <= limits_of(env).block:
         # What stays in this process is brought to a device by every plan anew.
         whole = env.device != "cpu" and node.nbytes > STAYS_NBYTES

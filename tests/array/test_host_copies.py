@@ -314,3 +314,29 @@ def test_a_copy_of_a_part_of_host_data_is_made_before_the_part_is_written_in_pla
 def test_memory_of_no_elements_can_be_written() -> None:
     np.asarray(dx.zeros((0, 3)))[...] = 1
     np.asarray(dx.ones(5)[2:2])[...] = 1
+
+
+@pytest.mark.parametrize("eager_nbytes", [0, 1 << 20])
+@pytest.mark.parametrize("shape", [(2, 4), (3, 5), (7, 4), (2, 3, 4)], ids=str)
+def test_memory_that_was_handed_out_stays_the_arrays_when_it_is_cut(shape: tuple[int, ...], eager_nbytes: int) -> None:
+    """Also where parts of it, columns, would be copies."""
+    a = np.arange(float(np.prod(shape))).reshape(shape)
+    with dx.config.set(block_bytes=48, eager_bytes=eager_nbytes), dx.use(team=dx.Team((3,), ("R",))):
+        x = dx.asarray(a.copy())
+        h = np.asarray(x, copy=False)
+        np.sqrt(x)
+        for each in (a, h):
+            each[...] = 7
+        assert float(x.max()) == 7
+        for each in (a, x):
+            each[[0, -1]] = 2
+            each += 1
+        np.testing.assert_array_equal(h, a)
+        np.testing.assert_array_equal(np.asarray(x + 0), a)
+        np.multiply(x, x, out=h)
+        assert float(x.sum()) == (a * a).sum()
+        theirs = np.zeros(shape)
+        shared = dx.from_dlpack(theirs)
+        np.asarray(shared + 1)
+        theirs[...] = 3
+        assert float(shared.max()) == 3

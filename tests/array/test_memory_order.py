@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +63,24 @@ LYING: dict[str, Callable[[Any, Any], Any]] = {
     "full_like C": lambda xp, a: xp.full_like(a.T, 2.0, order="C"),
     "ones_like F": lambda xp, a: xp.ones_like(a, order="F"),
     "ones_like of a shape": lambda xp, a: xp.ones_like(a.T, shape=(3, 2)),
+    "flipped, exact": lambda xp, a: xp.tanh(a.T[:, ::-1]),
+    "copy F, of it": lambda xp, a: a.copy("F") + 1,
+    "asfortranarray, of it": lambda xp, a: xp.asfortranarray(a) * 2,
+    "twice": lambda xp, a: xp.negative(xp.negative(a.T[:, 1:])),
+    "positive of a diagonal": lambda xp, a: +xp.diagonal(xp.stack([a, a]), axis1=1, axis2=2),
+    "cumsum, transposed": lambda xp, a: xp.cumsum(a, axis=0).T + 1,
+    "ones F, of it": lambda xp, a: xp.ones((3, 4), order="F") * 2,
+    "zeros, transposed": lambda xp, a: xp.zeros((3, 4)).T + 1,
+    "complex to real": lambda xp, a: (a.T + 0j).real.astype("f8"),
+    "copy.copy": lambda xp, a: copy.copy(a.copy("F")),
+    "copy.deepcopy": lambda xp, a: copy.deepcopy(a.copy("F")),
+    "array A": lambda xp, a: xp.array(xp.stack([a, a]).transpose(1, 0, 2), order="A"),
+    "copy of three, A": lambda xp, a: xp.copy(xp.stack([a, a]).transpose(1, 0, 2), order="A"),
+    "ufunc A": lambda xp, a: np.add(xp.stack([a, a]).transpose(1, 0, 2), 1, order="A"),
+    "ufunc A of F": lambda xp, a: np.add(a.T, 1, order="A"),
+    "zeros_like A": lambda xp, a: xp.zeros_like(xp.stack([a, a]).transpose(1, 0, 2), order="A"),
+    "ones_like of a row": lambda xp, a: xp.ones_like(a[0].reshape(1, 6), shape=(2, 3)),
+    "ravel of broadcast": lambda xp, a: xp.broadcast_to(a[0], (2, 6)).ravel("K"),
     "ufunc C": lambda xp, a: np.add(a.T, 1, order="C"),
 }
 
@@ -102,3 +121,36 @@ def test_elementwise_results_lie_in_the_order_of_their_operands(data: st.DataObj
     assert q.flags.c_contiguous == p.flags.c_contiguous and q.flags.f_contiguous == p.flags.f_contiguous
     if p.size and 1 not in p.shape:
         assert q.strides == p.strides
+
+
+def test_the_owner_takes_another_shape_or_says_that_it_cannot() -> None:
+    both = [xp.asarray(np.arange(12.0).reshape(3, 4)).T + 1 for xp in (np, dx)]
+    for x in both:
+        with pytest.raises(AttributeError, match="Incompatible shape for in-place modification"):
+            x.shape = (2, 6)
+        with pytest.raises(ValueError, match="size"):
+            x.shape = (2, 7)
+        x.shape = (4, 1, 3)
+        x.ravel("K")[1] = 7
+    p, q = both
+    np.testing.assert_array_equal(q, p)
+    assert q.flags.owndata and q.base is None
+    assert q.strides[::2] == p.strides[::2]
+
+
+@pytest.mark.parametrize("options", [{}, {"eager_bytes": 0}], ids=str)
+def test_an_array_that_was_read_lies_as_before(options: dict[str, int]) -> None:
+    with dx.config.set(options):
+        a = np.arange(12.0).reshape(3, 4)
+        for view in (lambda x: x.T, lambda x: x[1:].T, lambda x: x[::-1].T):
+            x = view(dx.asarray(a))
+            x.tolist()
+            assert (x + 1).strides == (view(a) + 1).strides
+            assert (x.persist() * 2).strides == (view(a) * 2).strides
+
+
+def test_a_copy_of_an_array_without_axes_is_one() -> None:
+    for xp in (np, dx):
+        x = xp.asarray(np.arange(1.0)).reshape(()).copy()
+        x.reshape((1,))[...] = 7
+        assert float(x) == 7

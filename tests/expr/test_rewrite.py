@@ -120,8 +120,8 @@ EXAMPLES = {
     "get(reshape(x, s), unit axes) -> reshape(x, s with these axes)": [
         lambda: bind_get(bind_reshape(node(X), (6, 2)), Affine((6, 1, 2), ((0, 0, 1), (2, 0, 1)))),
     ],
-    "get(full(v), whole axes) -> full(v)": [
-        lambda: bind_get(full((3, 4), -0.0, "f4", ENV), TURN),
+    "get(full(v), whole axes in order) -> full(v)": [
+        lambda: bind_get(full((3, 4), -0.0, "f4", ENV), Affine.identity((3, 4)).flipped((0,))),
         lambda: bind_get(full((3, 4), 7, "i2", ENV), Affine((4, 1), ((None, 2, 0), (0, 3, -1)))),
         lambda: bind_get(full((3, 3), 2j, None, ENV), Affine((3,), ((0, 0, 1), (0, 0, 1)))),
     ],
@@ -243,6 +243,7 @@ KEPT = {
         zeros((9,), "f8", ENV), Affine((4,), ((0, 5, 1),))
     ),
     "a broadcast constant, of which one element is made": lambda: bind_get(full((), 1.0, None, ENV), Affine((9,), ())),
+    "a transposed constant, whose order of memory counts": lambda: bind_get(full((3, 4), 1.0, "f4", ENV), TURN),
     "a view of an empty array": lambda: bind_get(ops.empty((3, 4), "f8", ENV), TURN),
     "a write into an array that is cut as its owner asked": lambda: bind_put(
         pinned(zeros((3, 4), "f8", ENV)), Affine.identity((3, 4)), node(X)

@@ -28,7 +28,7 @@ def test_they_are_numpys(data: st.DataObject) -> None:
     n_threads = data.draw(st.integers(1, 4))
     with (
         mock.patch.multiple(masks, FEW=0, SLICE=data.draw(st.integers(1, 7))),
-        mock.patch.object(masks, "threads_for", lambda n: n_threads),
+        mock.patch.object(masks, "threads_for", return_value=n_threads),
     ):
         found, places = masks.compressed(block, mask), masks.where_true(mask)
     assert (found.dtype, found.shape) == (block.dtype, block[mask].shape)
