@@ -251,6 +251,17 @@ def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
     return True
 
 
+def _as_numpys(x: Expr) -> np.ndarray[Any, Any]:
+    """Return an array, whose elements must not be read, with the strides of numpy's."""
+    lenses: list[Affine] = []
+    while x.op is GET and not x.is_live and (found := x.unsettled()) is not None:
+        (source,), lens = found
+        assert type(source) is Expr
+        x = source
+        lenses.append(lens)
+    return strided_dummy(x.shape, tuple(reversed(lenses)))
+
+
 def _map_permuted(node: Expr) -> Expr | None:
     if len(node.shape) < 2 or node.pin is not None or node.op is RESHARD:
         return None
@@ -259,10 +270,10 @@ def _map_permuted(node: Expr) -> Expr | None:
             break
     else:  # as in most
         return None
-    views = [(_view(o) or (o, Affine.identity(o.shape))) if type(o) is Expr else None for o in node.operands]
-    order = kept_order([strided_dummy(x.shape, (lens,)) for x, lens in filter(None, views)])
+    order = kept_order([_as_numpys(o) for o in node.operands if type(o) is Expr])
     if order is None:
         return None
+    views = [(_view(o) or (o, Affine.identity(o.shape))) if type(o) is Expr else None for o in node.operands]
     ndim = len(order)
 
     def permuted(x: Expr, lens: Affine) -> Expr:

@@ -19,6 +19,7 @@ from distarray.array.array import DistArray
 from distarray.array.environment import TeamLike
 from distarray.composed.conversion import asarray
 from distarray.dtypes import as_dtype
+from distarray.expr.affine import restored
 from distarray.io.replacing import replacing
 from distarray.io.stores import from_store, in_order, to_store
 from distarray.kernels.files import FileRange, FileState
@@ -89,7 +90,15 @@ def load(
         stream.seek(0)
         if magic in _ZIPS:
             return Archive(_members(path, where))
-        return from_store(range_at(stream, path), **where)
+        return _lying(range_at(stream, path), where)
+
+
+def _lying(found: FileRange, where: Mapping[str, Any]) -> DistArray:
+    """Return an array of a file, in the order of its elements there unless the user says how blocks lie."""
+    if not found.fortran_order or where["sharding"] is not None or where["layout"] is not None:
+        return from_store(found, **where)
+    made = from_store(found._replace(shape=found.shape[::-1], fortran_order=False), **where)
+    return made._owning(restored(made.shape, tuple(range(made.ndim))[::-1]))
 
 
 def range_at(stream: BinaryIO, path: str, end: int | None = None) -> FileRange:
@@ -174,7 +183,7 @@ def _member(path: str, member: zipfile.ZipInfo, where: dict[str, Any]) -> DistAr
             n_name, n_extra = struct.unpack("<26x2H", stream.read(30))
             begin = member.header_offset + 30 + n_name + n_extra
             stream.seek(begin)
-            return from_store(range_at(stream, path, begin + member.file_size), **where)
+            return _lying(range_at(stream, path, begin + member.file_size), where)
         with zipfile.ZipFile(stream) as archive, archive.open(member) as packed:
             return asarray(np.lib.format.read_array(packed, allow_pickle=False), **where)
 

@@ -280,7 +280,7 @@ def _copying(of: Callable[[Any], Any]) -> Callable[[tuple[Any, ...], DType], Cal
     def make(_params: tuple[Any, ...], _dtype: DType) -> Call:
         def call(x: Any, out: Any = None) -> Any:
             if out is None:
-                return np.array(of(x), order="C")
+                return np.array(of(x), order="K")
             np.copyto(out, of(x))
             return out
 

@@ -474,3 +474,16 @@ def test_save_where_nothing_can_be_written_computes_nothing(file: Path, monkeypa
             dx.save(read_only, x)
     assert c.tasks == c.evaluations == 0
     np.testing.assert_array_equal(np.load(read_only), np.arange(3))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (5,), ()])
+def test_what_is_saved_in_fortran_order_lies_so(file: Path, shape: tuple[int, ...]) -> None:
+    expected = np.asfortranarray(np.arange(float(np.prod(shape))).reshape(shape))
+    np.save(file, expected)
+    for x in (dx.load(file), dx.load(file, team=TEAM)):
+        assert x.strides == expected.strides
+        assert_equal(x, expected)
+    dx.save(file, x)
+    assert np.load(file).flags.f_contiguous
+    np.savez(file.with_suffix(".npz"), a=expected)
+    assert dx.load(file.with_suffix(".npz"))["a"].strides == expected.strides

@@ -11,6 +11,7 @@ import distributed
 import numpy as np
 
 import distarray as dx
+from distarray.kernels.buffers import POOL
 from distarray.runtime.wire import PLUGIN, TEMPLATE, TOPIC, is_program
 
 
@@ -25,6 +26,11 @@ def left_at_scheduler(dask_scheduler: Any) -> tuple[int, int, int]:
     runs = dask_scheduler.plugins[TOPIC].runs
     n_tasks = sum(is_program(key) or str(key[0]).startswith("dx-run-") for key in dask_scheduler.tasks)
     return len(runs._runs), len(runs._of), n_tasks
+
+
+def trim_pool() -> None:
+    """Free the memory that lies idle at a worker."""
+    POOL.trim()
 
 
 def kinds_of_tasks(dask_scheduler: Any) -> dict[str, int]:
