@@ -101,6 +101,8 @@ class Handle:
         """Return what `_of` does of elements in whatever order of axes numpy gave them."""
         axes = axes_in_memory(block)
         inner = np.asarray(block.transpose(axes), order="C")
+        if axes == tuple(range(block.ndim)):
+            return cls._of(inner, op, block_type(block.dtype, block.shape, env))
         return cls._of(inner, op, block_type(block.dtype, inner.shape, env))._owning(restored(inner.shape, axes))
 
     @property
