@@ -77,7 +77,8 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
         elif place.name == "out":
             out = value
         elif place.name == "order":
-            order = value and memory_order(value, ("C", "F") if _default(function, "order") == "C" else ORDERS)
+            allowed = ("C", "F") if _default(function, "order") == "C" else ORDERS  # new arrays have one of two
+            order = None if value is None else memory_order(value, allowed)
         elif not _says_nothing(function, place.name, value):
             raise Refused(f"no {place.name}= here" + _INSTEAD.get(place.name, ""))
     if len(positional) != max(positional, default=-1) + 1:

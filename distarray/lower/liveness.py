@@ -475,6 +475,8 @@ class _Simulation:
         product = matrix_product(labels, result, *[read.shape for read in tile.reads])
         nbytes = 0
         for n, read in enumerate(tile.reads):
+            if not read.parts:
+                continue  # an operand without elements, of which there is no tile
             own, (part, *others) = prod(read.shape) * read.dtype.itemsize, read.parts
             is_whole = bool(others) or part.arg >= len(given) or self._size_of(given[part.arg]) == own
             is_half = read.dtype == np.float16
