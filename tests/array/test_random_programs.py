@@ -636,6 +636,12 @@ class Stopped(Exception):
     """A program met a difference that is meant, after which there is nothing to compare."""
 
 
+def laid_as(x: Any, y: Any) -> Any:
+    """Return a copy of an array whose axes lie in memory as those of another one do."""
+    axes = sorted(range(x.ndim), key=lambda axis: -abs(y.strides[axis]))
+    return np.array(x.transpose(axes), order="C").transpose(np.argsort(axes)) if axes else np.array(x)
+
+
 class Pairs:
     """The names of one program in numpy and in distarray, which have to agree after every line."""
 
@@ -699,15 +705,16 @@ class Pairs:
             self.ours[made] = dx.asarray(np.asarray(self.ours[made]), copy=True)
         result = self.host[made]
         if isinstance(result, np.ndarray) and not self._is_view(made):
-            # What numpy makes of a transposed array lies as that does; here it is in C order, and reshapes are views.
+            # What numpy makes of a transposed array lies as that does, and decides which reshapes are views; here what
+            # is more than elementwise is in C order.
             if result.base is not None:
                 self.ours[made] = self.ours[made].copy()
-            self.host[made] = result = np.array(result, order="C")
+            self.host[made] = result = laid_as(result, self.ours[made])
         if not isinstance(result, np.ndarray) or result.size > MOST_ELEMENTS or result.dtype.kind not in "biufc":
             del self.host[made], self.ours[made]
         elif line.rounds:
             compare(result, self.ours[made], scale)
-            self.host[made] = np.array(self.ours[made], order="C")
+            self.host[made] = laid_as(np.asarray(self.ours[made]), self.ours[made])
 
     def _is_view(self, made: str) -> bool:
         return any(np.may_share_memory(self.host[made], x) for name, x in self.arrays.items() if name != made)
