@@ -84,7 +84,7 @@ def check_mask(value: object, name: str) -> None:
         If one does.
     """
     ma = sys.modules.get("numpy.ma")  # loaded by those who have masked arrays; another thread may be at it
-    if hasattr(ma, "MaskedArray") and isinstance(value, ma.MaskedArray) and ma.is_masked(value):
+    if ma is not None and hasattr(ma, "MaskedArray") and isinstance(value, ma.MaskedArray) and ma.is_masked(value):
         raise NotSupportedError(
             f"{name}: a masked array, whose mask would be lost; m.filled(value) or dx.asarray(m) gives its values, and "
             "np.ma functions of it and np.asarray(x) a masked array in this process"
