@@ -24,6 +24,7 @@ from distarray.array.versions import Base, block_type
 from distarray.expr.expr import GET, SOURCE
 from distarray.expr.indexing import Basic, parse_index
 from distarray.expr.lens import Affine, Lens
+from distarray.expr.op import Op
 from distarray.kernels.listening import heard
 from distarray.kernels.loans import is_ours, owned
 from distarray.kernels.masks import compressed
@@ -138,16 +139,23 @@ def _boxed(value: Any, x: Handle, seen: Sequence[_Seen]) -> Any:
             if value is block and handle is not None:
                 return handle
             blocks.append(block)
-        env = x._base.type.env
-        if not value.flags.c_contiguous and is_ours(value):
-            return x._of_any_order(value, SOURCE, env)
-        return x._of(owned(value, blocks), SOURCE, block_type(value.dtype, value.shape, env))
+        return _as_it_lies(x, value, blocks, SOURCE)
     if isinstance(value, np.generic):
         return x._of(np.asarray(value), GET, block_type(value.dtype, (), x._base.type.env))
     if isinstance(value, tuple | list):
         parts = [_boxed(each, x, seen) for each in value]
         return None if any(part is None for part in parts) else type(value)(parts)
     return None
+
+
+def _as_it_lies(x: AnyHandle, value: Any, blocks: Sequence[HostArray], op: Op) -> AnyHandle:
+    """Return a handle on an array that numpy made of some blocks, or a number, in the order of axes that it has in
+    memory where that is its own.
+    """
+    env = x._base.type.env
+    if is_ours(value) and not value.flags.c_contiguous:
+        return x._of_any_order(value, op, env)
+    return x._of(owned(value, blocks), op, block_type(value.dtype, value.shape, env))
 
 
 # ------------------------------------------------------------------------------------------ indices with arrays
@@ -241,10 +249,7 @@ def get_by_numpy(x: AnyHandle, index: Any) -> AnyHandle | None:
         small.count()
     made = found[1]
     is_number = isinstance(made, np.generic)  # an index with an ellipsis makes an array without axes
-    op, env = TAKE if is_number or made.ndim else SOURCE, x._base.type.env
-    if not is_number and not made.flags.c_contiguous and is_ours(made):
-        return x._of_any_order(made, op, env)
-    return x._of(owned(made, ()), op, block_type(made.dtype, made.shape, env))
+    return _as_it_lies(x, made, (), TAKE if is_number or made.ndim else SOURCE)
 
 
 # ----------------------------------------------------------------------------------------------------- in place

@@ -21,16 +21,16 @@ from distarray.array.environment import forced_parts
 from distarray.array.outside import apart, is_handed_out, is_written_outside, write_through
 from distarray.array.pending import defer, in_forced_tiles, runs_at_once
 from distarray.array.versions import Base, BlockType, block_type
-from distarray.expr.affine import Affine, restored
+from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_reshape
 from distarray.expr.expr import GET, Environment, Expr, lying
 from distarray.expr.lens import (
     Lens,
     Link,
     Reshape,
-    axes_in_memory,
     compose,
     get,
+    in_memory,
     layout_through,
     lens_dtype,
     lens_shape,
@@ -99,11 +99,9 @@ class Handle:
     @classmethod
     def _of_any_order(cls, block: HostArray, op: Op, env: Environment) -> Self:
         """Return what `_of` does of elements in whatever order of axes numpy gave them."""
-        axes = axes_in_memory(block)
-        inner = np.asarray(block.transpose(axes), order="C")
-        if axes == tuple(range(block.ndim)):
-            return cls._of(inner, op, block_type(block.dtype, block.shape, env))
-        return cls._of(inner, op, block_type(block.dtype, inner.shape, env))._owning(restored(inner.shape, axes))
+        inner, order = in_memory(block)
+        made = cls._of(np.asarray(inner, order="C"), op, block_type(block.dtype, inner.shape, env))
+        return made if order is None else made._owning(order)
 
     @property
     def _is_owner(self) -> bool:

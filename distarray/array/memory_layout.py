@@ -14,8 +14,9 @@ import numpy as np
 
 from distarray.array.access import cast
 from distarray.array.handle import OF_OWNER, Handle, is_scalar
-from distarray.expr.affine import Affine, restored
+from distarray.expr.affine import restored
 from distarray.expr.lens import kept_order, lens_shape, strided_dummy
+from distarray.ops.lenses import permute_lens
 from distarray.types import Shape
 
 #: numpy's short names of flags, by which they are looked up too.
@@ -145,11 +146,15 @@ class MemoryLayout(Handle):
             node = self.__dx_node__()
             # An array without axes stays one, which is no number.
             return self._on(node if node.shape or is_scalar(self) else cast(node, node.dtype))
-        seen = self._view(Affine.identity(self.shape).permuted(axes))
+        seen = self._view(permute_lens(self.shape, axes))
         return self._on(seen.__dx_node__(), restored(seen.shape, axes))
 
-    def _in_order(self, order: str) -> Self:
-        """Return the array itself if it lies in an order of numpy's, which all do in A and K; else a copy."""
+    def _in_order(self, order: str, like: Any = None) -> Self:
+        """Return the array itself if it lies in an order of numpy's, which all do in K, else a copy; A is the order of
+        the array `like` as far as it is F or C, and any where none is given.
+        """
+        if order == "A" and like is not None:
+            order = "F" if like.flags.fnc else "C"
         if order in ("A", "K"):
             return self
         flags = self.flags
@@ -162,7 +167,7 @@ class MemoryLayout(Handle):
         axes = self._axes("K") if self._lens and (shape is None or len(shape) == self.ndim) else None
         if axes is None:
             return make(self, shape=shape)
-        seen = self._view(Affine.identity(self.shape).permuted(axes))
+        seen = self._view(permute_lens(self.shape, axes))
         made = make(seen, shape=None if shape is None else tuple([shape[a] for a in axes]))
         return made._owning(restored(made.shape, axes))
 

@@ -190,8 +190,7 @@ class Methods:
             made = self._copied(order)
         else:
             made = elementwise.astype(self, wanted, copy=copy)
-            if order != "K":
-                made = made._in_order(("F" if self.flags.fnc else "C") if order == "A" else order)
+            made = made._in_order(order, self)
         return elementwise.as_scalar(made) if made is not self and is_scalar(self) else made
 
     def copy(self: Any, order: str = "C") -> Any:

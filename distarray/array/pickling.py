@@ -58,9 +58,8 @@ class _ArrivingBase(Base):
             raise AttributeError(name)
         with _lock:
             if self._records is not None:
-                order = self.order
-                Base.__init__(self, restore(self._records))
-                self._records, self.order = None, order
+                Base.__init__(self, restore(self._records), self.order)
+                self._records = None
         return getattr(self, name)
 
     def __reduce__(self) -> tuple[Any, ...]:

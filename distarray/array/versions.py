@@ -106,7 +106,7 @@ class Base:
     #: None where nobody asked since the current version has a node.
     _type: BlockType | None
 
-    def __init__(self, expr: Expr) -> None:
+    def __init__(self, expr: Expr, order: Lens = ()) -> None:
         self._node: Expr | None = expr
         self._type = None
         self.block: HostArray | None = None
@@ -114,7 +114,7 @@ class Base:
         self.version = 0
         self.graphs: dict[Lens, Any] | None = None
         self.history: Sequence[Expr] = ()
-        self.order: Lens = ()
+        self.order = order
 
     @property
     def expr(self) -> Expr | None:

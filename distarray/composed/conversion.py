@@ -26,10 +26,10 @@ from distarray.array.moves import check_root
 from distarray.array.versions import block_type
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError
-from distarray.expr.affine import Affine, restored
+from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_create, bind_put, lazily_read
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored, source
-from distarray.expr.lens import axes_in_memory
+from distarray.expr.lens import in_memory
 from distarray.expr.side_by_side import NO_ARRAYS, first_environment
 from distarray.kernels.devices import backend_for
 from distarray.kernels.files import FileRange, FileState
@@ -86,10 +86,7 @@ def asarray(
     """
     if order is not None:
         made = asarray(obj, dtype, device=device, copy=copy, team=team, sharding=sharding, layout=layout)
-        order = memory_order(order)
-        if order == "A" and copy:
-            order = "F" if made.flags.fnc else "C"
-        if (lies := made._in_order(order)) is not made and copy is False:
+        if (lies := made._in_order(memory_order(order), made if copy else None)) is not made and copy is False:
             raise ValueError("Unable to avoid copy while creating an array as requested: it lies in another order")
         return lies
     if copy is not None:
@@ -255,10 +252,9 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
     either. What a GPU of this process has room for goes there now, once; what is larger is read from here in parts.
     """
     if not host.flags.c_contiguous:
-        axes = axes_in_memory(host)
-        inner = host.transpose(axes)
-        if pin is None and inner.flags.c_contiguous:
-            return from_host(inner, env, None, is_ours=is_ours)._owning(restored(inner.shape, axes))
+        inner, order = in_memory(host)
+        if pin is None and order is not None and inner.flags.c_contiguous:
+            return from_host(inner, env, None, is_ours=is_ours)._owning(order)
         host = np.array(host, order="C") if is_ours else host
     if is_ours and pin is None and env.device == "cpu" and host.flags.c_contiguous and forced_parts.get() is None:
         return DistArray._of(host, SOURCE, block_type(host.dtype, host.shape, env))

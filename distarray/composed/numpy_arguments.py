@@ -87,9 +87,7 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
     _check(ours, len(given), tuple(keywords))
     made = ours(*given, **keywords)
     if order is not None and hasattr(made, "_in_order"):
-        if order == "A":
-            order = "F" if getattr(getattr(given[0], "flags", None), "fnc", False) else "C"
-        made = made._in_order(order)
+        made = made._in_order(order, next((x for x in given[:1] if hasattr(x, "flags")), made))
     return into(out, made, casting=_CASTINGS.get(function, "same_kind"), broadcasts=function in _BROADCASTING)
 
 

@@ -243,8 +243,7 @@ def _gradient_along(y: DistArray, axis: int, step: Any, edge_order: int) -> Dist
     inner, ends = _inner(y, axis, h)
 
     def at(i: int) -> DistArray:
-        part: DistArray = y[(slice(None),) * axis + (slice(i, i + 1),)]
-        return part
+        return _part(y, axis, slice(i, i + 1))
 
     if edge_order == 1:
         first, last = (at(1) - at(0)) / ends[0], (at(n - 1) - at(n - 2)) / ends[-1]
@@ -254,6 +253,12 @@ def _gradient_along(y: DistArray, axis: int, step: Any, edge_order: int) -> Dist
     made: DistArray = joining.concat([first, inner, last], axis=axis)
     new: DistArray = made.astype(y.dtype, copy=False)
     return new
+
+
+def _part(x: DistArray, axis: int, part: slice) -> DistArray:
+    """Return what a slice along an axis picks."""
+    seen: DistArray = x[(slice(None),) * axis + (part,)]
+    return seen
 
 
 def _distances(y: DistArray, axis: int, step: Any) -> Any:
@@ -277,7 +282,7 @@ def _distances(y: DistArray, axis: int, step: Any) -> Any:
 
 def _inner(y: DistArray, axis: int, h: Any) -> tuple[Any, list[Any]]:
     """Return central differences along an axis, and the two distances at each of its ends."""
-    before, here, behind = (y[(slice(None),) * axis + (s,)] for s in (slice(-2), slice(1, -1), slice(2, None)))
+    before, here, behind = (_part(y, axis, part) for part in (slice(-2), slice(1, -1), slice(2, None)))
     if not np.ndim(h):
         return (behind - before) / (2.0 * h), [h] * 4
     left, right = h[:-1], h[1:]
@@ -316,7 +321,7 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
         # half a period up stays up
         wrapped = elementwise.where((wrapped == -high) & (step > 0), high, wrapped)
     correction = elementwise.where(abs(step) < discont, 0, wrapped - step)
-    first = (slice(None),) * normalize_axis(axis, x.ndim) + (slice(0, 1),)
-    rest = (slice(None),) * normalize_axis(axis, x.ndim) + (slice(1, None),)
-    parts = [x[first].astype(dtype, copy=False), (x[rest] + correction.cumsum(axis)).astype(dtype, copy=False)]
+    axis = normalize_axis(axis, x.ndim)
+    first, rest = _part(x, axis, slice(1)), _part(x, axis, slice(1, None))
+    parts = [first.astype(dtype, copy=False), (rest + correction.cumsum(axis)).astype(dtype, copy=False)]
     return joining.concat(parts, axis=axis)  # type: ignore[no-any-return]  # boxed as x is

@@ -49,9 +49,9 @@ class Boxed(Protocol):
         """
 
 
-def identity(node: Expr, order: Affine | None = None) -> Any:
+def identity(node: Expr) -> Any:
     """Return how results are boxed where no operand is boxed."""
-    return node if order is None else bind_get(node, order)
+    return node
 
 
 class Operands:
@@ -360,11 +360,12 @@ def map_node(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> 
         shape = broadcast_shapes(*(n.shape for n in nodes if type(n) is Expr))
     assert shape is not None
     made = simplify(Expr(op, tuple(nodes), shape, dtype, operands.env, params, None, None, user_frame(), errstate()))
-    return operands.box(made) if made.op is not GET else _boxed_in_order(made, operands.box)
+    box = operands.box
+    return box(made) if made.op is not GET or box is identity else _boxed_in_order(made, box)
 
 
 def _boxed_in_order(made: Expr, box: Box) -> Any:
-    """Return what is made of transposed arrays, boxed: transposed in memory, as numpy has it."""
+    """Return a handle on what is made of transposed arrays: transposed in memory, as numpy has it."""
     if (found := permuted(made)) is not None:
         return box(*found)
     if (pending := made.unsettled()) is None or pending[1].is_in_order:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from distarray.expr.affine import Affine, Block, namespace, touched
+from distarray.expr.affine import Affine, Block, namespace, restored, touched
 from distarray.sharding.layout import c_layout, layout_of
 from distarray.types import DType
 
@@ -29,9 +29,10 @@ __all__ = [
     "axes_in_memory",
     "compose",
     "get",
-    "kept_order",
+    "in_memory",
     "is_in_order",
     "is_unit_axes",
+    "kept_order",
     "layout_through",
     "lens_dtype",
     "lens_shape",
@@ -371,6 +372,17 @@ def axes_in_memory(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
     """Return the axes of an array of numpy's, the outermost in memory first."""
     strides = array.strides
     return tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))
+
+
+def in_memory(array: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], Affine | None]:
+    """Return an array of numpy's with its axes in the order of memory, and the lens that it is seen through; None where
+    they are in it.
+    """
+    axes = axes_in_memory(array)
+    if axes == tuple(range(array.ndim)):
+        return array, None
+    inner = array.transpose(axes)
+    return inner, restored(inner.shape, axes)
 
 
 def reshape_is_view(base_shape: tuple[int, ...], lens: Lens, shape: tuple[int, ...]) -> bool:

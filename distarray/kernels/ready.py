@@ -35,30 +35,40 @@ def mapped(
     function = elementwise(name, params, dtype, dtypes)
     call = function.call
     if not function.is_exact:
-
-        def sliced(*args: Any) -> HostArray:
-            if (order := _order_of(args)) is not None:
-                return _called_in_order(
-                    lambda shape, *args: interpret.called(function, args, shape, dtype), args, shape, order
-                )
-            return interpret.called(function, args, shape, dtype)
-
-        return sliced, False
+        return _in_order(lambda shape, *args: interpret.called(function, args, shape, dtype), shape), False
     nbytes = prod(shape) * dtype.itemsize
     if not shape or nbytes < SMALLEST:
         return call, False
     new, lease = np.ndarray, POOL.lease
+    made = _in_order(lambda shape, *args: call(*args, out=new(shape, dtype, lease(nbytes))), shape)
 
     def computed(*args: Any, out: HostArray | None = None) -> Any:
-        if out is not None:
-            return call(*args, out=out)
-        if (order := _order_of(args)) is not None:
-            return _called_in_order(
-                lambda shape, *args: call(*args, out=new(shape, dtype, lease(nbytes))), args, shape, order
-            )
-        return call(*args, out=new(shape, dtype, lease(nbytes)))
+        return made(*args) if out is None else call(*args, out=out)
 
     return computed, function.has_inplace
+
+
+def _in_order(call: Call, shape: Shape) -> Call:
+    """Return an elementwise call whose result lies as numpy lays it: where the operands lie in another order than C,
+    all have their axes in that order.
+
+    Parameters
+    ----------
+    call
+        Makes a result in C order: of its shape, and then the operands.
+    shape
+        Of the result.
+    """
+
+    def ordered(*args: Any) -> Any:
+        order = _order_of(args)
+        if order is None:
+            return call(shape, *args)
+        n = len(order)
+        given = [a[(None,) * (n - a.ndim)].transpose(order) if type(a) is np.ndarray else a for a in args]
+        return call(tuple([shape[a] for a in order]), *given).transpose([order.index(a) for a in range(n)])
+
+    return ordered
 
 
 def _order_of(args: Sequence[Any]) -> tuple[int, ...] | None:
@@ -67,16 +77,6 @@ def _order_of(args: Sequence[Any]) -> tuple[int, ...] | None:
         if type(a) is np.ndarray and not a.flags.c_contiguous and not is_in_order(a.strides):
             return kept_order([a for a in args if type(a) is np.ndarray])
     return None
-
-
-def _called_in_order(call: Call, args: Sequence[Any], shape: Shape, order: tuple[int, ...]) -> HostArray:
-    """Return what an elementwise call makes of blocks and scalars with their axes in an order, outermost first; it is
-    given the shape of the result, and then the operands.
-    """
-    n = len(order)
-    given = [a[(None,) * (n - a.ndim)].transpose(order) if type(a) is np.ndarray else a for a in args]
-    made: HostArray = call(tuple([shape[a] for a in order]), *given)
-    return made.transpose([order.index(a) for a in range(n)])
 
 
 def program(nodes: Sequence[Expr], leaves: Sequence[Expr]) -> Call:
