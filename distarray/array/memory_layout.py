@@ -144,8 +144,9 @@ class MemoryLayout(Handle):
         axes = self._axes(order)
         if axes is None:
             node = self.__dx_node__()
+            made = self._on(node)
             # An array without axes stays one, which is no number.
-            return self._on(node if node.shape or is_scalar(self) else cast(node, node.dtype))
+            return self._on(cast(node, node.dtype)) if is_scalar(made) and not is_scalar(self) else made
         seen = self._view(permute_lens(self.shape, axes))
         return self._on(seen.__dx_node__(), restored(seen.shape, axes))
 

@@ -196,9 +196,12 @@ def _read(draft: Draft, graph: Graph) -> int:
     if draft.moves is not None:
         return graph.nodes[draft.moves.node].nbytes
     total = 0
+    is_gather = draft.stage.family.is_gather
+    if is_gather:  # of its source a tile has the elements that it is made of, whatever boxes they are looked for in
+        total += sum([size(tile.box) for tile in draft.tiles]) * _itemsize(graph, draft.stage.nodes[0])
     for wants in draft.wants_of_tasks():
         boxes: dict[tuple[int, int], list[Box]] = {}
-        for want in wants:
+        for want in wants[1:] if is_gather else wants:
             if want.node < 0:
                 continue  # created where it is read
             if not want.fragments and all(want.box):

@@ -37,10 +37,14 @@ class Sizes(NamedTuple):
         Of what each task makes.
     needs
         That it needs while it runs, its result included if that is new.
+    coming
+        What it counts with where it is received, if that is less: parts of which nobody knows before how large each is,
+        but all of them together.
     """
 
     results: Mapping[Key, int]
     needs: Mapping[Key, int]
+    coming: Mapping[Key, int] = MappingProxyType({})
 
 
 class Programs(NamedTuple):
@@ -189,7 +193,8 @@ def held_at_steps(
     for program in programs.values():
         for slot, (number, _) in program.sent.items():
             if slot >= program.first_step:
-                nbytes[number] = sizes.results[program.steps[slot - program.first_step].key]
+                key = program.steps[slot - program.first_step].key
+                nbytes[number] = sizes.coming.get(key, sizes.results[key])
     return {member: _held(program, sizes, nbytes, n_threads, of) for member, program in programs.items()}
 
 

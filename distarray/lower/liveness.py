@@ -177,6 +177,8 @@ class _Simulation:
         self._blocks: list[_MadeArray] = []
         #: Results that refer to a block.
         self._references: list[int] = []
+        #: Of parts that together are no more than one of them may be: what each counts with where all of them come.
+        self._coming: dict[Any, int] = {}
         here: Counter[int] = Counter()
         beside: Counter[int] = Counter()
         sent: list[Counter[int]] = []
@@ -214,7 +216,7 @@ class _Simulation:
     def sizes(self) -> Sizes:
         """Return what each task makes, and what it needs for that."""
         results = {key: self._size_of(key) for key in self._made}
-        return Sizes(results, {key: made.most for key, made in self._made.items()})
+        return Sizes(results, {key: made.most for key, made in self._made.items()}, self._coming)
 
     def run(self) -> Liveness:
         n_tasks = Counter(self._members.values())
@@ -275,7 +277,7 @@ class _Simulation:
             if key not in self._kept:
                 ends[times.latest_end(key) + 1].append(key)
         for d, (first, last) in arrivals.items():
-            nbytes = self._size_of(d)
+            nbytes = self._coming.get(d) or self._size_of(d)
             changes[first] += nbytes
             changes[last + 2] -= nbytes
         live = self._resident.get(member, 0) + self._copied_to(member)
@@ -405,11 +407,15 @@ class _Simulation:
             return [_array(shape, spec.finishes[k].dtype)] if shape is not None else self._blocks_of(first)
         if function in (tasks.run_contract, tasks.run_block, tasks.run_fold, tasks.run_tiles):
             return self._of_kernel(key, args[0])
+        if function is tasks.take_join:  # each element is in one of the parts
+            self._coming.update({part: -(-self._size_of(part) // len(args[2:])) for part in args[2:]})
         if function in (tasks.run_reshape, tasks.run_take, tasks.take_join):
             return [_array(args[1].shape, args[0].stores[0])]
-        if function is tasks.take_part:  # positions and values: at most all of the tile
+        if function is tasks.take_part:  # values and their positions: at most all of the tile
             block = _array(args[1].shape, args[0].stores[0])
-            return [_MadeArray(block.nbytes + prod(args[1].shape) * 8, block.itemsize)]
+            _, at, n_index, _ = args[0].params
+            n_positions = prod(args[1].shape[at : at + n_index]) * len(args[2])
+            return [_MadeArray(block.nbytes + n_positions * 8, block.itemsize)]
         if function is tasks.put_part:
             spec, record, boxes = args[:3]
             n_index = len(record.reads) // len(boxes) - 1

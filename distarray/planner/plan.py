@@ -230,7 +230,7 @@ class Stage:
     def is_separable(self) -> bool:
         """Return whether its tiles along a free loop need nothing of each other, and read what they are said to."""
         family = self.family
-        return not (family.is_tiled or family.is_item or family.is_gather or family.is_write)
+        return not (family.is_tiled or family.is_item or family.is_write)
 
     @property
     def written(self) -> int:

@@ -117,6 +117,10 @@ class Streams:
                 loops = [loop for loop in r.loops if loop is not None]
                 parts = [1 if loop is None else cut.parts[loop] for loop in r.loops]
                 nbytes = r.dtype.itemsize * prod(-(-n // k) for n, k in zip(r.lens.shape, parts, strict=True))
+                if facts.stage.family.is_gather and r is facts.readings[0]:  # of what comes a tile has its elements
+                    loops = list(facts.loops.results[0])
+                    tile = prod(-(-facts.loops.extents[loop] // cut.parts[loop]) for loop in loops)
+                    nbytes = min(nbytes, r.dtype.itemsize * tile)
                 if nbytes > self._large and not (view is not None and self._is_at_hand(r, cut)):
                     yield nbytes, facts, loops
 

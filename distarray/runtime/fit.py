@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import count, islice
+from math import log2
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,7 +95,7 @@ def fitted(
     if len(tries) > 1:
         floor = trials.floor()
         tries = tuple([n for n in tries if n >= floor]) or tries[-1:]
-    found: list[tuple[bool, int, Plan]] = []
+    found: list[tuple[bool, float, Plan]] = []
     begun = [trials]
     for bounds in _levels(tries, limits.member, room):
         for number in range(1 if plain is None else 2):
@@ -108,7 +109,8 @@ def fitted(
                 if not held.excess:
                     held, best = _in_cache(tried, held, best)
                 begun[number].best = best
-                found.append((held.excess > 0, held.peak, _marked(tried.told(best), held, limits)))
+                price = held.peak if held.excess else held.price
+                found.append((held.excess > 0, price, _marked(tried.told(best), held, limits)))
                 if not held.excess and bound is not room:
                     return found[-1][-1]
     return min(found, key=itemgetter(0, 1))[-1]
@@ -168,6 +170,9 @@ class _Held(NamedTuple):
     ----------
     excess
         Bytes above the limit, summed over stages: a stream lowers those of a few.
+    price
+        By which plans are compared that exceed it alike: the peak; of those that run with blocks on disk, where each
+        task counts, one in twice as many tasks has to hold less by `WORTHWHILE`.
     peak, stage
         The most that a member holds at any time, and the stage at which most is held.
     cost
@@ -175,6 +180,7 @@ class _Held(NamedTuple):
     """
 
     excess: int
+    price: float
     peak: int
     stage: int
     cost: int
@@ -281,12 +287,13 @@ class _Trials:
             return held
         tasks = found.as_tasks
         made_and_used = [*tasks.largest.values(), *tasks.stage_largest.values()]
-        return held._replace(excess=sum([self.room.excess(made, used) for made, used in made_and_used]))
+        excess = sum([self.room.excess(made, used) for made, used in made_and_used])
+        return held._replace(excess=excess, price=tasks.worst[0] * (1 + WORTHWHILE) ** log2(found.cost))
 
     def _above(self, form: Liveness, cost: int) -> _Held:
         peak, stage = form.worst
         excess = sum([max(0, n - self.limits.member) for n in (peak, *form.stage_peak.values())])
-        return _Held(excess, peak, stage, cost)
+        return _Held(excess, peak, peak, stage, cost)
 
     def _counted(self, plan: Plan) -> _Counted:
         instance = instance_once(plan, self.graph, self.env)

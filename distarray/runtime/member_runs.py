@@ -298,7 +298,8 @@ def _tried(instance: Instance, sizes: Sizes, ahead: int, made: frozenset[Leaf], 
     programs = template.with_credits(ahead, made)
     recipes, _, blocks = template.with_making(made)
     own = {key: nbytes[leaf] for key, leaf in blocks.items()}
-    sizes = Sizes({**sizes.results, **own}, {**sizes.needs, **{key: SCRATCH * n for key, n in own.items()}})
+    making = {key: SCRATCH * n for key, n in own.items()}
+    sizes = Sizes({**sizes.results, **own}, {**sizes.needs, **making}, sizes.coming)
     given = {
         program.sent[slot][0]: nbytes[ref]
         for program in programs.values()
@@ -329,4 +330,5 @@ def _sizes(instance: Instance) -> Sizes:
     """Return what the tasks of a template need, by their keys there."""
     found = sizes_of(instance.lowered, instance.graph)
     of = {key: instance.named(key) for key in instance.template.recipes}
-    return Sizes({key: found.results[n] for key, n in of.items()}, {key: found.needs[n] for key, n in of.items()})
+    results, needs = ({key: known[n] for key, n in of.items()} for known in (found.results, found.needs))
+    return Sizes(results, needs, {key: found.coming[n] for key, n in of.items() if n in found.coming})

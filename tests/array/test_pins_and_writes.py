@@ -44,3 +44,16 @@ def test_a_write_follows_its_base_whatever_the_cut_of_its_value() -> None:
     assert x.sharding.axes == (("R",), ())
     both = dx.concat([x, (x + 1).reshard((None, "C"))])
     assert_equal(both, np.concatenate([a, a + 1]))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4, 3)], ids=str)
+@pytest.mark.parametrize("eager", [0, 1 << 17], ids=["deferred", "eager"])
+def test_a_copy_lies_where_the_array_lies(shape: tuple[int, ...], eager: int) -> None:
+    mesh = dx.Mesh(("d",), (1,), owners=(3,))
+    with dx.config.set(eager_bytes=eager):
+        x = dx.asarray(np.ones(shape), team=TEAM, sharding=dx.Sharding(mesh, ((),) * len(shape)))
+        assert x.copy().sharding == x.sharding == np.copy(x).sharding
+        copy = x.copy()
+        copy[...] = 2
+        assert_equal(x, np.ones(shape))
+        assert_equal(copy, np.full(shape, 2.0))

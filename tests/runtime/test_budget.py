@@ -99,7 +99,7 @@ def test_arrays_that_a_plan_does_not_read_count(process_cluster: Any) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", ["sort", "reshard", "transpose"])
+@pytest.mark.parametrize("name", ["sort", "reshard", "transpose", "take"])
 def test_what_workers_count_is_at_most_what_was_predicted(process_cluster: Any, name: str) -> None:
     n = 1 << 20
     with dx.config.set(block_bytes=0):
@@ -112,12 +112,18 @@ def test_what_workers_count_is_at_most_what_was_predicted(process_cluster: Any, 
         with counting() as counted, peaks() as found:
             if name == "sort":
                 y = dx.sort(x).persist()
+            elif name == "take":
+                y = dx.take(x, np.arange(3 * 1024) * 5 % (3 * 1024), axis=0).persist()
             else:
                 y = x.reshard((None, names)) if name == "reshard" else x.T.reshard((names, None))
                 y.persist()
             np.asarray(y[:1])
     assert most(found) > x.nbytes // 3
     assert most(found) <= 1.01 * counted.predicted_peak
+    if (
+        name == "take"
+    ):  # what others have of a tile is no more than the tile, whoever has how much; what it has for them
+        assert counted.predicted_peak < 2.1 * x.nbytes
 
 
 @pytest.mark.cluster

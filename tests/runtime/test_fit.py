@@ -48,11 +48,16 @@ def normed(xp: Any, x: Any, w: Any, r: Any) -> Any:
     return ((y * y).sum(axis=1, keepdims=True) ** -0.5 * y) @ r
 
 
+def embedded(xp: Any, table: Any, w: Any) -> Any:
+    return xp.take(table, np.arange(6000) * 7 % 40, axis=0) @ w
+
+
 CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "attention": (attention, [(8, 300, 16)] * 3),
     "attention of one head": (attention, [(600, 16)] * 3),
     "gated": (gated, [(64, 24), (24, 3000), (24, 3000), (3000, 24)]),
     "normed": (normed, [(999, 8), (8, 700), (700, 5)]),
+    "embedded": (embedded, [(40, 100), (100, 2)]),
 }
 
 
