@@ -15,9 +15,10 @@ from distarray.array.array import DistArray
 from distarray.composed.creation import arange
 from distarray.composed.histograms import placed
 from distarray.composed.views import as_distarray, beside, moveaxis
+from distarray.deferral import waiting
 from distarray.expr.bind import bind_map
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import differences, elementwise, joining, manipulation, padding
+from distarray.ops import differences, elementwise, joining, manipulation, padding, searching
 from distarray.ops.families import by_numpy, ready_made
 from distarray.types import AxesLike
 
@@ -115,7 +116,8 @@ def _reversed(x: DistArray) -> DistArray:
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None) -> DistArray:
     """Interpolate linearly between the points ``(xp, fp)``, which rise in `xp`.
 
-    With a `period` the points and `x` are taken modulo it, in any order.
+    With a `period` the points and `x` are taken modulo it, in any order. Points of up to 64 MiB are whole at every
+    member; of more, each position reads those that it lies between.
     """
     x = as_distarray(x)
     knots, values = beside(x, xp), beside(x, fp)
@@ -131,7 +133,6 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
             raise TypeError(
                 f"{name}: Cannot cast array data from {array.dtype!r} to {to!r} according to the rule 'safe'"
             )
-    x, knots = x.astype(np.float64, copy=False), knots.astype(np.float64, copy=False)
     n = knots.size
     if knots.ndim != 1 or values.ndim != 1 or n != values.size or not n:
         said = "fp and xp are not of the same length" if n else "array of sample points is empty"
@@ -140,21 +141,33 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         if period == 0:
             raise ValueError("period must be a non-zero value")
         x, knots, values, left, right = *_one_period(x, knots, values, abs(period)), None, None
-        n = knots.size
-    values = values.astype(np.result_type(values.dtype, np.float64), copy=False)
-    if n == 1:
-        inner: Any = manipulation.broadcast_to(values[0], x.shape)  # whatever the position, nan too
+    is_small = max(knots.nbytes, values.nbytes) <= searching.WHOLE_NBYTES
+    if is_small and not x.device.startswith("strict"):  # the standard has no kernel for it
+        found: Any = x._on(searching.interpolated(*[array.__dx_node__() for array in (x, knots, values)]))
     else:
-        at = (placed(x, knots, "right") - 1).clip(0, n - 2)
-        if values.dtype.kind == "c":
-            real, imag = [_on_lines(x, knots, part, at) for part in (values.real, values.imag)]
-            inner = bind_map(elementwise.COMPLEX, [real, elementwise.where(elementwise.isnan(x), 0.0, imag)])
-        else:
-            inner = _on_lines(x, knots, values, at)
-        inner = elementwise.where(x == knots[-1], values[-1], inner)
-    inner = elementwise.where(x > knots[-1], values[-1] if right is None else right, inner)
-    found = elementwise.where(x < knots[0], values[0] if left is None else left, inner)
+        with waiting():  # no position that is read is outside
+            found = _between(x, knots, values)
+    if right is not None:
+        found = elementwise.where(x > knots[-1], right, found)
+    if left is not None:
+        found = elementwise.where(x < knots[0], left, found)
     return elementwise.as_scalar(found)  # type: ignore[no-any-return]
+
+
+def _between(x: DistArray, knots: DistArray, values: DistArray) -> Any:
+    """Return the values between points at the positions `x`; beyond them those of the first and the last one."""
+    x, knots = x.astype(np.float64, copy=False), knots.astype(np.float64, copy=False)
+    values = values.astype(np.result_type(values.dtype, np.float64), copy=False)
+    if knots.size == 1:
+        return manipulation.broadcast_to(values[0], x.shape)  # whatever the position, nan too
+    at = (placed(x, knots, "right") - 1).clip(0, knots.size - 2)
+    if values.dtype.kind == "c":
+        real, imag = [_on_lines(x, knots, part, at) for part in (values.real, values.imag)]
+        inner: Any = bind_map(elementwise.COMPLEX, [real, elementwise.where(elementwise.isnan(x), 0.0, imag)])
+    else:
+        inner = _on_lines(x, knots, values, at)
+    inner = elementwise.where(x >= knots[-1], values[-1], inner)
+    return elementwise.where(x < knots[0], values[0], inner)
 
 
 def _on_lines(x: DistArray, knots: DistArray, values: DistArray, at: DistArray) -> Any:

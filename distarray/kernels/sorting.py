@@ -391,6 +391,10 @@ def _searchsorted_by(xp: Namespace, row: Block, order: Block, sought: Block, *, 
     return xp.asarray(searchsorted(xp, xp.take(row, order, axis=0), sought, params[0]))
 
 
+def _interp(xp: Namespace, x: Block, knots: Block, values: Block, *, params: Params) -> Block:
+    return xp.asarray(xp.interp(x, knots, values))
+
+
 def _of_rows(name: str) -> Callable[..., Block]:
     """Return a function of ``xp`` along the last axis."""
 
@@ -423,6 +427,7 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "compress_tiles": _compress_tiles,
     "count_tiles": _count_tiles,
     "first_tiles": _first_tiles,
+    "interp": _interp,
     "median": _of_rows("median"),
     "merge_tiles": _merge_tiles,
     "nanmedian": _of_rows("nanmedian"),

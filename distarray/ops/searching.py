@@ -31,6 +31,8 @@ from distarray.types import HostArray
 
 #: params: (side,)
 SEARCHSORTED = declare("searchsorted", "block", rule="i, ... -> ... | i: whole")
+#: operands: (positions, the points' own, their values)
+INTERP = declare("interp", "block", rule="..., i, i -> ... | i: whole")
 SEARCHSORTED_BY = declare("searchsorted_by", "block", rule="i, i, ... -> ... | i: whole")
 #: How many elements of each tile stand before each sought element: one row for each tile. params: (side,)
 SEARCH_TILES = declare("search_tiles", "tiles")
@@ -73,6 +75,13 @@ def searchsorted(x1: Array, x2: Array, /, side: str = "left", sorter: Array = No
     if vector_cut(row) is not None:
         return operands.box(_searched(take(row, by, axis=0), sought, side))
     return operands.box(bind(SEARCHSORTED_BY, (row, by, sought), sought.shape, np.dtype(np.intp), (side,)))
+
+
+def interpolated(x: Expr, knots: Expr, values: Expr) -> Expr:
+    """Return what NumPy makes of the positions `x` between points whose vectors are whole at each place."""
+    made = bind(INTERP, (x, knots, values), x.shape, np.result_type(values.dtype, np.float64))
+    assert type(made) is Expr
+    return made
 
 
 def _searched(row: Expr, sought: Expr, side: str) -> Expr:
