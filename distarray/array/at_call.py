@@ -123,6 +123,33 @@ def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) 
     Exception
         What numpy raises of the operands.
     """
+    if not params:  # those that are met most
+        if len(args) == 1:
+            return _unary_at_call(op, args[0])
+        if len(args) == 2:
+            return binary_at_call(op, *args)
+    return _map_at_call(op, args, params)
+
+
+def _unary_at_call(op: Op, x: Any) -> Any:
+    """Return what `map_at_call` does of one operand: in two thirds of the time where it was met before."""
+    be_known()
+    seen = _seen(x) if isinstance(x, Handle) else None
+    if seen is None:
+        return None
+    block, kind = seen
+    ready = small.found_in(kind.env).get((op, (), kind), _UNKNOWN)
+    if ready is None:  # it is known to wait
+        return None
+    if ready is _UNKNOWN or forced_parts.get() is not None:
+        return _map_at_call(op, (x,))
+    value, warn = _computed(ready, (block,))
+    if warn is not None:
+        warn()
+    return x._of(value, op, ready.made) if value.flags.c_contiguous else x._of_any_order(value, op, kind.env)
+
+
+def _map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> Any:
     if (found := _found(op, args, params)) is None:
         return None
     ready, blocks, x = found
@@ -174,11 +201,13 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
         if lens := y._lens:
             right = get(lens, right)
             other = block_type(right.dtype, right.shape, env)
+    if env is None:  # numbers
+        return None
     ready = small.found_in(env).get((op, (), kind, other), _UNKNOWN)
     if ready is None:  # it is known to wait
         return None
     if ready is _UNKNOWN or forced_parts.get() is not None:
-        return map_at_call(op, (x, y))
+        return _map_at_call(op, (x, y))
     value, warn = _computed(ready, (left, right))
     if warn is not None:
         warn()

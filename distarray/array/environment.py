@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias, TypeGuard
 from weakref import WeakValueDictionary
@@ -18,6 +18,7 @@ from distarray.kernels.inside import is_inside_task
 from distarray.runtime import members
 from distarray.runtime.arrivals import client_of_team, name_of
 from distarray.runtime.clients import active_client, known_following, n_threads, resolve_members, team_for_client
+from distarray.scoped import Scoped
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -133,12 +134,13 @@ def use(team: TeamLike = "current", device: str | None = None) -> Iterator[None]
         _used.reset(token)
 
 
-def within(env: Environment) -> AbstractContextManager[None]:
+def within(env: Environment) -> Scoped[tuple[TeamLike, str | None]]:
     """Let an environment hold, as `use` does; arrays that follow the cluster have their company made where new arrays
     are.
     """
-    follows = env.team is not None and env.team.generation > 0 and not is_named(_used.get()[0])
-    return use("current" if follows else env.team, env.device)
+    outer = _used.get()[0]
+    follows = env.team is not None and env.team.generation > 0 and not is_named(outer)
+    return Scoped(_used, (outer if follows else env.team, env.device))
 
 
 hooks.within = within

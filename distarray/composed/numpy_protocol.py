@@ -15,8 +15,9 @@ import numpy as np
 
 from distarray import config
 from distarray.array.array import DistArray
+from distarray.array.at_call import map_at_call
 from distarray.array.dask_protocol import is_dask_array_type
-from distarray.array.environment import use
+from distarray.array.environment import within
 from distarray.array.namespace import namespace
 from distarray.array.out import hosted
 from distarray.composed import ufuncs
@@ -25,6 +26,7 @@ from distarray.composed.numpy_alternatives import way_out
 from distarray.composed.numpy_arguments import Refused, call, own
 from distarray.errors import NotSupportedError, warn_user
 from distarray.expr.bind import check_mask
+from distarray.expr.op import Op
 from distarray.tables import format_nbytes
 
 Function = Callable[..., Any]  # of any signature
@@ -77,7 +79,7 @@ def array_function(
     if ours is None:
         return _fallback(func, _name_of(func), args, dict(kwargs))
     try:
-        with use(x.team, x.device):
+        with within(x._env):
             return call(func, ours, args, kwargs)
     except Refused as refusal:
         return _fallback(func, f"{_name_of(func)} with these arguments ({refusal})", args, dict(kwargs))
@@ -137,6 +139,10 @@ def _boxed(like: DistArray, result: Any) -> Any:
 
 def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the ufunc for ``DistArray.__array_ufunc__``."""
+    if not kwargs and method == "__call__" and (op := _operation(ufunc)) is not None:
+        made = map_at_call(op, inputs)
+        if made is not None:
+            return made
     outs = kwargs.pop("out", ())
     for value in inputs:
         check_mask(value, ufunc.__name__)
@@ -151,6 +157,15 @@ def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: d
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
         options = kwargs | ({"out": outs} if outs else {})
         return _fallback(getattr(ufunc, method), f"{name} ({refusal})", inputs, options)
+
+
+@lru_cache(maxsize=1024)
+def _operation(ufunc: np.ufunc) -> Op | None:
+    """Return the elementwise operation that a call of a ufunc is, if it is one and no more."""
+    try:
+        return getattr(ufuncs.function_of(ufunc), "op", None)
+    except Refused:
+        return None
 
 
 def _is_known(value: Any) -> bool:

@@ -371,7 +371,6 @@ def clip(
     return into(out, result, casting=casting, broadcasts=True)  # type: ignore[no-any-return]
 
 
-@by_numpy(np.where)
 def where(condition: Any, x1: Any = NOT_GIVEN, x2: Any = NOT_GIVEN, /) -> Any:
     """Return `x1` where `condition` is true, else `x2`; with the condition alone the positions where it is true."""
     if x1 is NOT_GIVEN and x2 is NOT_GIVEN:

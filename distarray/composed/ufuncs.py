@@ -43,7 +43,7 @@ def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], outs: tuple[Any
     TypeError
         `Refused`, if there is no such function here.
     """
-    function = _function(ufunc)
+    function = function_of(ufunc)
     if method == "__call__":
         return _call(ufunc, function, inputs, outs, options)
     if getattr(np, ufunc.__name__, None) is not ufunc:
@@ -74,7 +74,7 @@ def _is_total_of_numpys_mean(x: Any) -> bool:
     return frame is not None and frame.f_code in _DIVIDING
 
 
-def _function(ufunc: np.ufunc) -> Function:
+def function_of(ufunc: np.ufunc) -> Function:
     """Return the function here for a ufunc of numpy or SciPy."""
     name = ufunc.__name__
     found: Function | None

@@ -17,7 +17,7 @@ from distarray import hooks
 from distarray.expr.affine import Affine
 from distarray.expr.bind import Box, bind_get, bind_map, literal, nested, numpy_function, unbox
 from distarray.expr.expr import Expr
-from distarray.expr.op import declare
+from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import first_environment
 
 P = ParamSpec("P")
@@ -58,6 +58,8 @@ class ufunc:  # the name is numpy's
     """
 
     nin: int
+    #: The operation that a call is; None where it is more than one.
+    op: Op | None
 
     def __init__(
         self, name: str, nin: int, function: Callable[..., Any] | None = None, options: Collection[str] = ()
@@ -66,8 +68,8 @@ class ufunc:  # the name is numpy's
         self._name = name
         self._function = function
         self._own = frozenset(options)
-        self._op = declare(name, "map") if function is None else None
-        self.__module__ = self._op.home if self._op is not None else str(getattr(function, "__module__", None))
+        self.op = declare(name, "map") if function is None else None
+        self.__module__ = self.op.home if self.op is not None else str(getattr(function, "__module__", None))
         self.__doc__ = None if function is None else function.__doc__
         is_scipys = name.startswith("special.")
         # Of what this release of numpy does not have, as matvec before 2.2, the name is ours.
@@ -82,14 +84,14 @@ class ufunc:  # the name is numpy's
     def __call__(self, *operands: Array, **options: Any) -> Any:
         if options or len(operands) != self.nin:
             return self._with_options(operands, options)
-        if self._op is not None:
-            return bind_map(self._op, operands)
+        if self.op is not None:
+            return bind_map(self.op, operands)
         return self._function(*operands)  # type: ignore[misc]  # one of the two is there
 
     def _with_options(self, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if self._op is not None and len(operands) == self.nin and options.keys() == _OUT and hooks.update_at_call:
+        if self.op is not None and len(operands) == self.nin and options.keys() == _OUT and hooks.update_at_call:
             out = options["out"]
-            if hooks.update_at_call(self._op, operands, out):
+            if hooks.update_at_call(self.op, operands, out):
                 return out
         if self._function is not None and self._own.issuperset(options) and len(operands) == self.nin:
             return self._function(*operands, **options)

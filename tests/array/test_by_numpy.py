@@ -21,7 +21,6 @@ W = np.array([3, 0, 3, 1, 2])
 M = V > 0
 
 FUNCTIONS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
-    "where": lambda xp, v, w, m: xp.where(m, v, 0.0),
     "where of one": lambda xp, v, w, m: xp.where(m),
     "take": lambda xp, v, w, m: xp.take(v, w),
     "take along": lambda xp, v, w, m: xp.take(v, w[:2], axis=1),
