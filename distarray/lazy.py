@@ -14,6 +14,22 @@ from types import ModuleType
 from typing import Any
 
 
+def loaded(name: str) -> ModuleType | None:
+    """Return a module that somebody has imported; None if nobody has, or another thread is still at it.
+
+    It is for those who ask whether a value is of a library that who has the value must have imported.
+
+    Examples
+    --------
+    >>> loaded("sys").__name__, loaded("nobody.imports.this")
+    ('sys', None)
+    """
+    module = sys.modules.get(name)
+    # importlib's own mark
+    is_begun = getattr(getattr(module, "__spec__", None), "_initializing", False)
+    return None if is_begun else module
+
+
 def import_extra(name: str, what: str, extra: str | None = None) -> ModuleType:
     """Return a library that the package does without, but not `what`; by default its extra has its name.
 

@@ -7,7 +7,6 @@ donated, retained or placed. ``x.compute()`` and ``dx.compute`` know placement a
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from distarray.array.versions import lock
 from distarray.errors import MemoryBudgetError, NotSupportedError
 from distarray.expr.affine import Affine
 from distarray.expr.expr import SOURCE, Expr, Stored
+from distarray.lazy import loaded
 from distarray.runtime.arrivals import in_event_loop
 from distarray.sharding.sharding import Sharding
 
@@ -30,7 +30,7 @@ _numbers = itertools.count()
 
 def is_dask_array_type(kind: type) -> bool:
     """Return whether values of a type are ``dask.array`` arrays; does not import it."""
-    module = sys.modules.get("dask.array")
+    module = loaded("dask.array")
     return module is not None and issubclass(kind, module.Array)
 
 

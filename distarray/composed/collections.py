@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from distarray import config
 from distarray.arguments import flag
 from distarray.array import window
 from distarray.array.array import DistArray
+from distarray.lazy import loaded
 from distarray.runtime import observations
 from distarray.runtime.watching import draw_progress
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _xarrays_variables(value: Any) -> list[Any] | None:
     """Return the variables of an object of xarray, coordinates too; None if it is no such object."""
-    xarray = sys.modules.get("xarray")  # loaded by those who have such objects
+    xarray = loaded("xarray")  # loaded by those who have such objects
     if xarray is None:
         return None
     if isinstance(value, xarray.Variable):

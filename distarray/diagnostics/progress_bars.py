@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TextIO
 
 from distarray.arguments import choice
+from distarray.lazy import loaded
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.progress import Board, Look, put_up, take_down
 from distarray.tables import format_nbytes, format_seconds
@@ -137,7 +138,7 @@ BARS: Mapping[str, Callable[[TextIO], Bar]] = MappingProxyType({"rich": RichBar,
 
 def is_notebook() -> bool:
     """Return whether what is written is shown in a cell of a notebook."""
-    ipython = sys.modules.get("IPython")
+    ipython = loaded("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return type(shell).__name__ == "ZMQInteractiveShell"
 

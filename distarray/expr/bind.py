@@ -11,7 +11,6 @@ array that no memory holds is read (`pushdown`).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import copy_context
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -30,6 +29,7 @@ from distarray.expr.params import ItemParams, ReduceParams
 from distarray.expr.pushdown import pushed
 from distarray.expr.rewrite import simplify
 from distarray.expr.tiles import Tiling, Windows
+from distarray.lazy import loaded
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType
 
@@ -83,8 +83,8 @@ def check_mask(value: object, name: str) -> None:
     NotSupportedError
         If one does.
     """
-    ma = sys.modules.get("numpy.ma")  # loaded by those who have masked arrays; another thread may be at it
-    if ma is not None and hasattr(ma, "MaskedArray") and isinstance(value, ma.MaskedArray) and ma.is_masked(value):
+    ma = loaded("numpy.ma")  # by those who have masked arrays
+    if ma is not None and isinstance(value, ma.MaskedArray) and ma.is_masked(value):
         raise NotSupportedError(
             f"{name}: a masked array, whose mask would be lost; m.filled(value) or dx.asarray(m) gives its values, and "
             "np.ma functions of it and np.asarray(x) a masked array in this process"

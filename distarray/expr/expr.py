@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 from distarray.dtypes import CANONICAL
 from distarray.errors import PACKAGE
 from distarray.expr.op import Op, declare
+from distarray.lazy import loaded
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
@@ -221,7 +222,7 @@ class Origin:
 
 def cell_of(file: str) -> str | None:
     """Return ``In[3]`` for the file that IPython makes of a cell of a notebook; None for others."""
-    if "IPython" not in sys.modules or (shell := sys.modules["IPython"].get_ipython()) is None:
+    if (ipython := loaded("IPython")) is None or (shell := ipython.get_ipython()) is None:
         return None
     name = getattr(shell.compile, "format_code_name", lambda file: None)(file)  # its method for tracebacks
     return None if name is None else str(name[1])

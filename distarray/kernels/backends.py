@@ -11,7 +11,6 @@ array_api_strict is imported when its device is first asked for.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -28,6 +27,7 @@ from distarray.kernels.monoids import Within
 from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program, Runner
+from distarray.lazy import loaded
 from distarray.sharding.layout import LayoutLike
 from distarray.types import DType
 
@@ -384,9 +384,9 @@ def _guarded() -> Iterator[tuple[Any, tuple[str, ...]]]:
         pass
     else:
         yield Array, _FORBIDDEN
-    if "cupy" in sys.modules:
+    if (cupy := loaded("cupy")) is not None:
         # Methods of cupy.ndarray cannot be replaced (it is an extension type); these are the doors they go through.
-        yield sys.modules["cupy"], ("asnumpy",)
+        yield cupy, ("asnumpy",)
 
 
 def _refusing(name: str, original: Any) -> Any:

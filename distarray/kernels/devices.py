@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import socket
-import sys
 import weakref
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from distarray.lazy import loaded
 
 if TYPE_CHECKING:
     from distarray.kernels.backends import Backend
@@ -104,7 +105,7 @@ def worker_rank() -> int | None:
 
     A worker asks the scheduler when a task of its own first needs a GPU (`runtime.device_ranks`), and keeps the answer.
     """
-    if "distributed.worker" not in sys.modules:
+    if loaded("distributed.worker") is None:
         return None
     from distributed.utils import sync, thread_state
     from distributed.worker import get_worker

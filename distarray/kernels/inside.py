@@ -6,10 +6,11 @@ Client and a window of its own; it takes no lock, since the thread that waits fo
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from distarray.lazy import loaded
 
 
 class _ThreadState(threading.local):
@@ -35,12 +36,12 @@ def is_inside_task() -> bool:
     if _local.depth:
         return True
     # As `is_on_worker`; every operation asks, and a call costs.
-    utils = sys.modules.get("distributed.utils")
+    utils = loaded("distributed.utils")
     return utils is not None and getattr(utils.thread_state, "key", None) is not None
 
 
 def is_on_worker() -> bool:
     """Return whether this thread runs a task of a Dask worker, whoever wrote it."""
     # distributed marks the threads of its workers
-    utils = sys.modules.get("distributed.utils")
+    utils = loaded("distributed.utils")
     return utils is not None and getattr(utils.thread_state, "key", None) is not None

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray.expr.errstates import EVENTS, IN, ErrState, handler_of, mode_of, modes_to_hear, text_of
+from distarray.lazy import loaded
 
 #: Topic under which workers send what their tasks met.
 TOPIC = "distarray-warning"
@@ -96,7 +97,7 @@ def hearing(name: str, where: Sequence[Source]) -> Iterator[None]:
 
 def _told(warning: _Warning, *, is_call: bool) -> None:
     """Give a warning in the process of the user; for `is_call` see `report`."""
-    worker_module = sys.modules.get("distributed.worker")
+    worker_module = loaded("distributed.worker")
     if worker_module is not None:
         try:
             worker = worker_module.get_worker()

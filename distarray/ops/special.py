@@ -6,12 +6,12 @@ first names ``special.erf``, and its dtypes are asked of that ufunc. SciPy is im
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from distarray.lazy import loaded
 from distarray.ops.elementwise import sinc
 from distarray.ops.families import Array, ufunc
 
@@ -48,7 +48,7 @@ def three(name: str) -> ufunc:
 def function_of(ufunc: np.ufunc) -> Callable[..., Array] | None:
     """Return the function of this table that a ufunc of SciPy has; None for any other ufunc."""
     # Who holds a ufunc of SciPy's has imported it.
-    name, scipys = ufunc.__name__, sys.modules.get("scipy.special")
+    name, scipys = ufunc.__name__, loaded("scipy.special")
     theirs: Any = getattr(scipys, name, None) if name in __all__ else None
     # With SCIPY_ARRAY_API=1 the ufunc is wrapped by what dispatches on arrays.
     return globals()[name] if theirs is not None and getattr(theirs, "__wrapped__", theirs) is ufunc else None

@@ -23,6 +23,7 @@ import numpy as np
 from distarray.errors import UnreachableBlocksError
 from distarray.expr.expr import BlockName, Environment, Stored
 from distarray.kernels.inside import is_inside_task
+from distarray.lazy import loaded
 from distarray.runtime.attached import attach, read, thread_state
 from distarray.runtime.members import executor_for
 from distarray.sharding.mesh import Mesh
@@ -51,7 +52,7 @@ def client_named(name: ClusterName) -> Any:
     UnreachableBlocksError
         If there is none.
     """
-    distributed = sys.modules.get("distributed.client")
+    distributed = loaded("distributed.client")
     found = [] if distributed is None else [c for c in list(distributed.Client._instances) if _is_of(c, name)]
     if not found and distributed is not None and getattr(thread_state(), "key", None) is not None:
         with suppress(ValueError):  # no worker runs this thread
@@ -80,7 +81,7 @@ def _is_of(client: Any, name: ClusterName) -> bool:
 
 def in_event_loop() -> bool:
     """Return whether this thread is the event loop of a synchronous client."""
-    distributed = sys.modules.get("distributed.client")
+    distributed = loaded("distributed.client")
     clients = [] if distributed is None else list(distributed.Client._instances)
     return any(c.asynchronous and not c._asynchronous for c in clients)
 

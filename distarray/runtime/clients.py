@@ -17,6 +17,7 @@ from distarray.arguments import shown
 from distarray.errors import ShardingError
 from distarray.expr.expr import Environment
 from distarray.kernels.inside import is_inside_task
+from distarray.lazy import loaded
 from distarray.runtime.connections import check_synchronous, gone, is_open
 from distarray.sharding.team import Team
 from distarray.weak import alive
@@ -56,7 +57,7 @@ def active_client() -> Any:
     ClusterGoneError
         If it has lost its scheduler, and tries to find it again.
     """
-    distributed = sys.modules.get("distributed.client")
+    distributed = loaded("distributed.client")
     if distributed is None or getattr(sys.modules["distributed.utils"].thread_state, "key", None) is not None:
         return None
     client = distributed._get_global_client()

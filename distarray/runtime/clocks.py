@@ -5,7 +5,6 @@ Nobody who does not measure pays for it: tasks have clocks only while `task_time
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from dask._task_spec import Task
 
 from distarray.kernels import tasks
 from distarray.kernels.inside import is_inside_task
+from distarray.lazy import loaded
 from distarray.lower.member_programs import KernelCall
 from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
@@ -128,7 +128,7 @@ def _arrivals() -> list[tuple[float, float]]:
 
     The worker tells one of the tasks that wait for them; a step of a member program is told what its thread waited for.
     """
-    worker_module = sys.modules.get("distributed.worker")
+    worker_module = loaded("distributed.worker")
     if worker_module is None:
         return []
     if waits := waits_of_thread():
