@@ -96,6 +96,14 @@ class Instance:
         return {i: blocks for i, blocks in found if blocks is not None}
 
     @cached_property
+    def passed_on(self) -> frozenset[Leaf]:
+        """Return the blocks, still to be made by tasks of others, that are blocks of results as they are."""
+        promised = self.promised
+        refs = [ref for output in self._fixed.outputs.values() for ref in output.refs] if promised else []
+        found = [ref for ref in refs if type(ref) is Leaf and ref.node in promised]
+        return frozenset([ref for ref in found if type(promised[ref.node].handles[ref.number]) is Promise])
+
+    @cached_property
     def bundled(self) -> Bundled:
         """Return of which nodes members have bundles, and their bounds."""
         found = [(i, blocks) for i, blocks in enumerate(self._blocks) if isinstance(blocks, BundledBlocks)]

@@ -185,12 +185,11 @@ def _made_alone(instance: Instance, others: Callable[[], Iterable[Expr] | None])
     """Return the promised blocks that programs may make: each by tasks of its own, and nobody else needs it."""
     if not instance.promised:
         return frozenset()
-    nodes, fixed = instance.graph.nodes, instance.template.lowered
+    nodes = instance.graph.nodes
     once = read_once([nodes[i] for i in instance.promised], others)
-    kept = {ref for output in fixed.outputs.values() for ref in output.refs if type(ref) is Leaf}
     free = {i: blocks.made_alone() for i, blocks in instance.promised.items() if id(nodes[i]) in once}
     found = {ref for ref in _given(instance) if ref.node in free and ref.number in free[ref.node]}
-    return frozenset(found - kept)
+    return frozenset(found - instance.passed_on)
 
 
 def _given(instance: Instance) -> set[Leaf]:
@@ -265,7 +264,7 @@ def _coming(instance: Instance, made: frozenset[Leaf]) -> Counter[int]:
     for member, program in instance.template.programs.items():
         found[member] += sum([block.nbytes for block in map(instance.given, program.given) if _is_host(block)])
     sizes, promised = _nbytes(graph), instance.promised
-    for ref in _given(instance) - made if promised else ():
+    for ref in (_given(instance) | instance.passed_on) - made if promised else ():
         if ref.node in promised and type(promised[ref.node].handles[ref.number]) is Promise:
             found[instance.template.holders[ref.node][ref.number]] += sizes[ref]
     return found

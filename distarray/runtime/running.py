@@ -171,6 +171,7 @@ def _sent_as_programs(
     blocks = instance.arguments(ways, programs.made)
     read = {block.key for given in blocks.values() for block in given if type(block) is TaskRef}
     keep = list(map(instance.named, template.kept.all_keys))
+    keep += [block.key for block in map(instance.given, instance.passed_on)]
     whole = joined(graph.nodes, {}, {}, keep, read, others)
     run = MemberRun(
         instance.run,

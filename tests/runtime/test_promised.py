@@ -168,3 +168,30 @@ def test_what_fails_takes_nothing_with_it_that_does_not_need_it(cluster4: Any, k
         np.testing.assert_array_equal(np.asarray(v), A * 3)
         np.testing.assert_array_equal(np.asarray(good), A)
         np.testing.assert_array_equal(np.asarray(u), np.asarray(dx.random.default_rng(0).random(A.shape) * 2))
+
+
+def shifted(x: Any) -> None:
+    x[1:] = x[:-1]
+
+
+def zeroed(x: Any) -> None:
+    x[[0, 1]] = 0
+
+
+def added(x: Any) -> None:
+    np.add.at(x, [0, 1, 1], x[[5, 3, 2]])
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("write", [shifted, zeroed, added])
+@pytest.mark.parametrize("chunks", [(8, 4), (4, 4), (2, 8), ((1, 2, 1, 4), (6, 2))], ids=str)
+def test_chunks_that_a_write_leaves_as_they_are_are_made_with_it(
+    process_cluster: Any, write: Callable[[Any], None], chunks: Any
+) -> None:
+    """The tiles of the new version that nothing was written to are the promised blocks themselves."""
+    a = np.arange(64.0).reshape(8, 8)
+    x = dx.from_dask(da.from_array(a.copy(), chunks=chunks))
+    write(x)
+    write(a)
+    np.testing.assert_array_equal(np.asarray(x), a)
+    np.testing.assert_array_equal(np.asarray(x + 1), a + 1)
