@@ -154,6 +154,15 @@ class BufferPool:
             self._own.grant = before
             self._grants.discard(grant)
 
+    @contextmanager
+    def room_is_known(self) -> Iterator[None]:
+        """Let this thread wait for no room: it was found out before that all that it makes fits."""
+        self._own.is_known = True
+        try:
+            yield
+        finally:
+            self._own.is_known = False
+
     def _wait_to_lease(self, nbytes: int) -> None:
         """Wait for room for new memory, but for what the task of this thread has."""
         grant = getattr(self._own, "grant", None) or self._outside
@@ -166,7 +175,7 @@ class BufferPool:
 
         Threads wait one after the other, and what one was granted counts for the next.
         """
-        if self.full is None:
+        if self.full is None or getattr(self._own, "is_known", False):
             return
         with self._turn:
             for seconds in looks_for_room(self.full - nbytes, self._granted_nbytes):

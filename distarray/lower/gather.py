@@ -8,6 +8,7 @@ repeated indices the last one wins. Where all is at hand, one task does it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise, product
@@ -45,16 +46,20 @@ def _source_boxes(low: Lowering, r: Reading, view: Box) -> list[Box]:
 
 def first_pass_of_reads(low: Lowering, draft: Draft) -> None:
     """Say what every tile reads at positions."""
+    n_before: Counter[int] = Counter()
     for number, (index, box) in enumerate(_boxes(draft.sharding, draft.loops.extents)):
         tile = Tile(index, number, box, draft.sharding.member(index), [])
         reads = [(low.source(r.node), r.lens, r.box(box)) for r in draft.readings]
         for made in (tile, *[again(draft, tile, member, []) for member in makers(low, draft, index, reads)]):
             draft.tiles.append(made)
-            draft.sources.append(_sources_of_reads(low, draft, made) if all(box) else [])
+            draft.sources.append(_sources_of_reads(low, draft, made, n_before[made.member]) if all(box) else [])
+            n_before[made.member] += 1
 
 
-def _sources_of_reads(low: Lowering, draft: Draft, tile: Tile) -> list[Source]:
-    """Return whom a tile asks: where it reads of several tiles, each of them where it lies."""
+def _sources_of_reads(low: Lowering, draft: Draft, tile: Tile, turn: int) -> list[Source]:
+    """Return whom a tile asks: where it reads of several tiles, each of them where it lies; `turn`: how many tiles its
+    member makes before it.
+    """
     x, *index = draft.readings
     at = low.located[low.source(x.node)]
     views = _source_boxes(low, x, x.box(tile.box))
@@ -64,8 +69,8 @@ def _sources_of_reads(low: Lowering, draft: Draft, tile: Tile) -> list[Source]:
         if len(views) > 1 and at.members:
             first = x.lens.fragments(view, at.boundaries)[0][0]
             where = at.members[at.near(at.sharding.number(first), tile.member)]
-        wants = [low.routes.want(low.source(x.node), x.lens, view, where)]
-        wants += [low.routes.want(low.source(r.node), r.lens, r.box(tile.box), where) for r in index]
+        wants = [low.routes.want(low.source(x.node), x.lens, view, where, turn=turn)]
+        wants += [low.routes.want(low.source(r.node), r.lens, r.box(tile.box), where, turn=turn) for r in index]
         sources.append(Source(where, view, wants))
     return sources
 
@@ -104,6 +109,7 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
             parts.append((key, where))
         if len(sources) == 1:
             at.note(at.sharding.number(tile.index), tile.member, parts[0][0], is_again=tile.is_again)
+            low.routes.made(tile.member, parts[0][0])
             continue
         rows = shape[0] if shape else 1
         for ref, where in parts:
@@ -111,6 +117,7 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
         record = TileSpec(tile.member, shape)
         given = (spec, record, *[k for k, _ in parts])
         key = low.emit("tile", "take", tasks.take_join, given, tile.member, tile.number)
+        low.routes.made(tile.member, key)
         at.note(at.sharding.number(tile.index), tile.member, key, is_again=tile.is_again)
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from heapq import heappop, heappush
 from time import perf_counter
 from typing import Any, Protocol
 
+from distarray.kernels.buffers import POOL
 from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef
 from distarray.runtime.bundles import Bundle
 
@@ -246,6 +247,11 @@ class Execution:
 
     def _work(self) -> None:
         """Run steps until all are begun."""
+        with nullcontext() if self._credits is None else POOL.room_is_known():
+            self._work_on()
+
+    def _work_on(self) -> None:
+        """Run steps until all are begun, in a thread of which the room that it needs is known or not."""
         _thread.waits = []
         take = self._take_ready if self._credits is None else self._take_next
         while (n := take()) is not None:

@@ -120,9 +120,7 @@ def test_what_workers_count_is_at_most_what_was_predicted(process_cluster: Any, 
             np.asarray(y[:1])
     assert most(found) > x.nbytes // 3
     assert most(found) <= 1.01 * counted.predicted_peak
-    if (
-        name == "take"
-    ):  # what others have of a tile is no more than the tile, whoever has how much; what it has for them
+    if name == "take":  # what others have of a tile is no more than the tile, whoever has how much of it
         assert counted.predicted_peak < 2.1 * x.nbytes
 
 

@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from member_graphs import MemberGraph, graphs
 
+from distarray.kernels import buffers
 from distarray.lower.credits import held_at_steps, peaks, with_credits
-from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef, member_programs
+from distarray.lower.member_programs import Credits, KernelCall, MemberProgram, SlotRef, member_programs
+from distarray.runtime import execution as module
 from distarray.runtime.execution import Execution, StoppedError, nbytes_of
 from distarray.runtime.permits import Permits
 
@@ -134,6 +136,32 @@ def alone(steps: Sequence[KernelCall], results: dict[Any, int], n_threads: int =
         options.pop("finish", lambda: None),
         **options,
     )
+
+
+@pytest.mark.parametrize("has_credits", [True, False])
+def test_steps_whose_memory_is_known_before_wait_for_no_room(
+    monkeypatch: pytest.MonkeyPatch, has_credits: bool
+) -> None:
+    waits: list[int] = []
+    pool = buffers.BufferPool()
+    monkeypatch.setattr(module, "POOL", pool)
+    monkeypatch.setattr(buffers, "looks_for_room", lambda most, granted: waits.append(most) or iter(()))
+    pool.full = 1
+
+    def step() -> int:
+        with pool.room_for(buffers.SMALLEST):
+            return pool.take((buffers.SMALLEST,), "u1").size
+
+    over = threading.Event()
+    credits = Credits(granted=((),), sends=(), awaited=(0,)) if has_credits else None
+    program = MemberProgram(steps=[KernelCall("made", step, ())], results={"made": 0}, credits=credits)
+    execution = Execution(
+        program, (), 1, nullcontext(), lambda f: threading.Thread(target=f).start(), Silent(), over.set
+    )
+    execution.begin()
+    assert over.wait(20) and execution.error is None
+    assert execution.results == {"made": buffers.SMALLEST}
+    assert bool(waits) is not has_credits
 
 
 def test_a_value_is_let_go_of_after_its_last_reader() -> None:
