@@ -49,12 +49,19 @@ def _choice(*values: str | bool | None) -> _Option:
 _YAML = {None: "null", True: "true", False: "false"}
 
 
+def _check_number(value: object) -> None:
+    """Check that a value may be a number with a unit: dask takes a text of nothing for 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise TypeError
+    if isinstance(value, str) and not value.strip():
+        raise ValueError
+
+
 def _nbytes(*, optional: bool = False) -> _Option:
     def parse(value: object) -> int | None:
         if value is None and optional:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-            raise TypeError
+        _check_number(value)
         from dask.utils import parse_bytes
 
         n = int(parse_bytes(value))
@@ -80,8 +87,7 @@ def _seconds() -> _Option:
     def parse(value: object) -> float | None:
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-            raise TypeError
+        _check_number(value)
         from dask.utils import parse_timedelta
 
         seconds = float(parse_timedelta(value))

@@ -12,6 +12,7 @@ import dask.config
 import pytest
 import yaml
 
+import distarray as dx
 from distarray import config
 from distarray.planner.rates import Rates
 
@@ -39,6 +40,8 @@ ALLOWED = [
 REFUSED = [
     ("memory-limit", "much"),
     ("memory-limit", -1),
+    ("memory-limit", " "),
+    ("worker-timeout", ""),
     ("memory-limit", True),
     ("team", "R"),
     ("team", 0),
@@ -113,6 +116,12 @@ def test_set_then_get_gives_the_parsed_value(name, value, parsed):
         assert config.get(name) == parsed
         assert type(config.get(name)) is type(parsed)
     assert config.get(name) == before
+
+
+@pytest.mark.parametrize("limit", [0, 1, "0", 7])
+def test_a_memory_limit_of_next_to_nothing_is_one(limit):
+    with config.set(memory_limit=limit), pytest.raises(dx.MemoryBudgetError, match="above the memory-limit"):
+        (dx.zeros(3) + dx.arange(3.0)).compute()
 
 
 @pytest.mark.parametrize(("name", "value"), REFUSED)

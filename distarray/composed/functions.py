@@ -220,6 +220,8 @@ def put(a: DistArray, ind: Any, v: Any, mode: str = "raise") -> None:
         raise ValueError("put: output array is read-only")
     at = (_as_positions(ind) if isinstance(ind, DistArray) else host_positions(ind, "ind")).ravel()
     given = _given(a, v)
+    if at.size and not a.size:
+        raise IndexError("cannot replace elements of an empty array")
     if mode != "raise" and a.size:
         at = indexing.confined(at, a.size, mode)
     if not at.size or not given.size:

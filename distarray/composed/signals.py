@@ -39,6 +39,10 @@ def _convolved(x: DistArray, y: DistArray, mode: str, is_finite: bool) -> DistAr
         raise ValueError(f"{'a' if not x.size else 'v'} cannot be empty")
     if x.size < y.size:
         x, y = y, x
+    if x.dtype == y.dtype == np.float16:  # as numpy's kernel, in single precision
+        x, y = x.astype(np.float32), y.astype(np.float32)
+        with np.errstate(all="ignore"):  # numpy does not look at the flags here
+            return _convolved(x, y, mode, is_finite).astype(np.float16)  # type: ignore[no-any-return]
     n, m = x.size, y.size
     inner: DistArray = _sum_of_products(x, y, None)
     if mode == "valid" or m == 1:

@@ -25,6 +25,7 @@ from distarray.expr.joins import Join
 from distarray.expr.op import declare
 from distarray.expr.params import ContractParams, Labels
 from distarray.ops.contractions import EINSUM, alone, contraction, plain_loops, scalar_node
+from distarray.ops.creation import constant
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array
 from distarray.ops.lenses import permute_lens
@@ -308,6 +309,10 @@ class _Expression:
 
     def bind(self, order: Order | None) -> Expr:
         """Return the node of the result."""
+        shape = tuple([self.extents[label] for label in self.goal])
+        if self.is_product and 0 in self.extents and 0 not in shape:
+            assert self.wanted is not None
+            return constant(shape, 0, self.wanted, self.nodes[0].env)  # sums of nothing, whatever other factors are
         pool = list(zip(self.nodes, self.labels))
         if order is None:
             return self._joined(pool, self.goal, at_once=True)

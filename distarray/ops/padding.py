@@ -117,9 +117,9 @@ def _told(mode: str, options: Mapping[str, Any], ndim: int, dtype: DType) -> Any
         return lengths.tolist()
     name = "end_values" if mode == "linear_ramp" else "constant_values"
     values = _pairs(name, options.get(name, 0), ndim)
-    if mode == "constant" and values.dtype.kind == "f" and dtype.kind in "iu":
+    if mode == "constant" and values.dtype.kind in "fiu" and dtype.kind in "iu":
         for value in values.ravel():
-            np.empty((), dtype)[()] = value  # numpy's errors of what is no integer
+            np.empty((), dtype)[()] = value  # numpy's errors of what is no integer, or none of that dtype
     return values
 
 

@@ -111,7 +111,7 @@ def _sorted_together(row: Expr, sought: Expr, side: str, cut: Sharding) -> Gener
     Of equal elements the sought ones come first for ``left``, hence behind none of them, and last for ``right``.
     """
     flat = bind_reshape(sought, (sought.size,))
-    n = flat.size
+    n, cut = flat.size, Sharding(cut.mesh, cut.axes)  # evenly, wherever the row has its boundaries
     both = concat([flat, row] if side == "left" else [row, flat])
     (order,) = yield from sorted_vector(both, cut, "order")
     bounds = cuts.boundaries(order.size, cut.n_tiles)

@@ -44,7 +44,7 @@ TILES_PER_LIMIT = 8
 def limits_of(env: Environment) -> Limits:
     """Return what bounds the size of tiles in an environment."""
     limit = memory_limit(env)
-    return Limits(env.block_nbytes, max(min(1 << 20, limit // 2), limit // TILES_PER_LIMIT), limit)
+    return Limits(env.block_nbytes, max(1, min(1 << 20, limit // 2), limit // TILES_PER_LIMIT), limit)
 
 
 def context_of(env: Environment) -> tuple[Any, ...]:

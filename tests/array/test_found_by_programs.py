@@ -321,6 +321,19 @@ def test_borders_that_are_no_integers_are_refused(team: dx.Team | None) -> None:
     assert dx.asfortranarray(dx.asarray(3.0)).shape == (1,)
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "u2", "i8"])
+@pytest.mark.parametrize("value", [300, -1, 2**40, (300, 1), np.int64(300), 3.7], ids=str)
+def test_borders_beyond_a_dtype_are_numpys(dtype: str, value: Any, team: dx.Team | None) -> None:
+    host = np.arange(2).astype(dtype)
+    try:
+        expected = np.pad(host, 1, constant_values=value)
+    except OverflowError:
+        with pytest.raises(OverflowError):
+            dx.pad(of(host, team), 1, constant_values=value)
+    else:
+        assert_equal(dx.pad(of(host, team), 1, constant_values=value), expected)
+
+
 #: Values that are longer than what they are written to.
 LONG: dict[str, Callable[[Any, Any, Any], Any]] = {
     "a sequence at a number": lambda xp, x, i: x.__setitem__((0, i), [5]),
@@ -412,3 +425,12 @@ def test_nothing_is_put_where_nothing_may_be_written(values: list[float]) -> Non
     x = dx.broadcast_to(dx.arange(12.0), (2, 12))
     with pytest.raises(ValueError, match="read-only"):
         dx.putmask(x, x > 2, dx.asarray(values))
+
+
+@pytest.mark.parametrize("mode", ["raise", "wrap", "clip"])
+def test_nothing_is_put_into_nothing(mode: Any) -> None:
+    for array in (np.zeros((0, 3)), dx.zeros((0, 3))):
+        np.put(array, [], [], mode=mode)
+        for values in ([], [1.0]):
+            with pytest.raises(IndexError, match="empty array"):
+                np.put(array, [0], values, mode=mode)

@@ -9,7 +9,8 @@ import pytest
 from helpers import some
 
 import distarray as dx
-from distarray.testing import force_tiles
+from distarray.ops import searching
+from distarray.testing import counting, force_tiles
 
 INF, NAN = np.inf, np.nan
 VECTORS = [
@@ -37,6 +38,16 @@ def test_convolutions_keep_inf_and_nan_where_they_are(name: str, mode: str, tile
                     found = np.asarray(getattr(dx, name)(x, y, mode))
                 assert found.dtype == expected.dtype
                 np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("tiles", [3, 1])
+def test_halves_are_convolved_in_single_precision(mode: Any, tiles: int) -> None:
+    a = np.tile(np.array([60000, 30000, -60000, 1], "f2"), 20)
+    with force_tiles(tiles):
+        found = dx.convolve(dx.asarray(a), dx.ones(3, dtype="f2"), mode)
+        assert found.dtype == np.float16
+        np.testing.assert_array_equal(np.asarray(found), np.convolve(a, np.ones(3, "f2"), mode))
 
 
 def test_a_convolution_goes_where_its_array_lives() -> None:
@@ -71,3 +82,20 @@ def test_gradient_notices_evenly_spaced_coordinates(name: str, edge_order: int, 
             found = dx.gradient(dx.asarray(given), dx.asarray(at) if ours else at, axis=0, edge_order=edge_order)
             assert found.dtype == expected.dtype
             np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("of_values", ["f8", "c16"])
+@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("tiles", [3, 1])
+def test_interpolation_is_numpys(monkeypatch: pytest.MonkeyPatch, of_values: str, is_large: bool, tiles: int) -> None:
+    """By one kernel where the points are whole at each member; of more points by those beside each position."""
+    monkeypatch.setattr(searching, "WHOLE_NBYTES", 0 if is_large else 1 << 20)
+    x = np.array([-1.0, 0.0, 0.25, 3.0, NAN, 7.5, 8.0, 9.0, INF])
+    for n in (1, 2, 5):
+        points, values = np.linspace(0, 8, n), np.arange(n) * (1 - 2j if of_values == "c16" else 1.5)
+        for options in ({}, {"left": -9.0, "right": 9.0}, {"period": 9.0}):
+            with force_tiles(tiles), np.errstate(invalid="ignore"):
+                with counting() as counted:
+                    y = dx.interp(dx.asarray(x) + 0, points, values, **options)
+                assert is_large or "period" in options or not counted.tasks  # nothing is computed at the call
+                np.testing.assert_allclose(np.asarray(y), np.interp(x, points, values, **options), rtol=1e-15)

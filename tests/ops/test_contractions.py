@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import distarray as dx
+
 FEW = settings(max_examples=150, derandomize=True, deadline=None)
 DTYPES = "? b B h i l e f d F D".split()
 
@@ -238,3 +240,17 @@ def test_contraction_sees_no_broadcast_axis_and_no_label_of_one_operand(kit):
                 others = {v for other in labels if other is not own for v in other}
                 assert set(own) <= others | set(result)
         stack.extend(node.nodes())
+
+
+@pytest.mark.parametrize("subscripts", ["i,i", "i,j->", "i,j->j", "i,j,k->", "j,i,ij->j"])
+def test_a_sum_over_nothing_is_zero_whatever_the_other_factors_are(subscripts: str) -> None:
+    shapes = {"i": (0,), "j": (1,), "k": (1,), "ij": (0, 1)}
+    operands = [
+        np.full(shapes["j" if n and term == "i" else term], np.nan)
+        for n, term in enumerate(subscripts.partition("->")[0].split(","))
+    ]
+    expected = np.einsum(subscripts, *operands)
+    for eager in (0, 1 << 20):
+        with dx.config.set(eager_bytes=eager):
+            found = dx.einsum(subscripts, *[dx.asarray(a) for a in operands])
+            np.testing.assert_array_equal(np.asarray(found), expected)

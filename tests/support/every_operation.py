@@ -254,6 +254,7 @@ def catalogue() -> dict[str, Expr]:
         "sort": sorting.sort(x, axis=0),
         "argsort": sorting.argsort(x),
         "searchsorted": searching.searchsorted(y, x),
+        "interp": searching.interpolated(x, y, y),
         "searchsorted by": searching.searchsorted(y, x, sorter=sorting.argsort(y)),
         "median": quantiles.median(x, axis=0, keepdims=True),
         "quantile": quantiles.quantile(x, [0.25, 0.5], axis=1),
