@@ -73,7 +73,7 @@ class Discrete(RandomStreams):
 
     def negative_binomial(self, n: Parameter, p: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return failures before the `n`-th success, each with probability `p`: Poisson counts of a gamma mean."""
-        n, p = parameter("n", n, "positive"), parameter("p", p, "in (0, 1]")
+        n, p = parameter("n", parameter("n", n, "no nan"), "positive"), parameter("p", p, "in (0, 1]")
         shape = drawn_shape(size, n, p)
         mean = self._sampled("gamma", np.float64, shape, where, n) * ((1.0 - p) / p)
         return sampled("poisson", _INT64, self._words(shape, where, n, p), mean)  # type: ignore[no-any-return]

@@ -24,7 +24,8 @@ _LARGEST_MEAN = float(np.iinfo(np.int64).max) - 10.0 * float(np.iinfo(np.int64).
 _CONDITIONS: dict[str, tuple[Callable[[HostArray], Any], str]] = {
     "any": (lambda v: True, ""),
     "non-negative": (lambda v: ~np.signbit(v) | np.isnan(v), "{} < 0"),
-    "positive": (lambda v: v > 0, "{} <= 0"),
+    "positive": (lambda v: ~(v <= 0), "{} <= 0"),
+    "no nan": (lambda v: ~np.isnan(v), "{} must not be NaN"),
     "in [0, 1]": (lambda v: (v >= 0) & (v <= 1), "{0} < 0, {0} > 1 or {0} {1}"),
     "in (0, 1]": (lambda v: (v > 0) & (v <= 1), "{0} <= 0, {0} > 1 or {0} contains NaNs"),
     "in [0, 1)": (lambda v: (v >= 0) & (v < 1), "{0} < 0, {0} >= 1 or {0} {1}"),

@@ -189,3 +189,16 @@ def test_extreme_parameters_end(rng: Any) -> None:
     assert (rng.zipf(1.0001, 100).compute() >= 1).all()
     assert abs(rng.poisson(1e15, 2000).compute().mean() / 1e15 - 1) < 5e-8 / 2000**0.5 * 5
     assert abs(rng.binomial(10**12, 0.5, 2000).compute().std() / 5e5 - 1) < 5 / 4000**0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [("pareto", 1), ("power", 1), ("chisquare", 1), ("standard_t", 1), ("wald", 2), ("f", 2), ("beta", 2)],
+)
+def test_parameters_that_are_nan_show(name: str, n: int) -> None:
+    for k in range(n):
+        parameters = [np.nan if i == k else 1.5 for i in range(n)]
+        for rng in (np.random.default_rng(0), dx.random.default_rng(0)):
+            assert np.isnan(np.asarray(getattr(rng, name)(*parameters, size=3))).all()
+            with pytest.raises(ValueError, match="<= 0"):
+                getattr(rng, name)(*[-1.0 if i == k else 1.5 for i in range(n)], size=3)
