@@ -140,6 +140,16 @@ def _is_transposed(x: Any, y: Any) -> None:
         np.testing.assert_array_equal(np.asarray(y[i]), np.asarray(x[:, i]))
 
 
+def _order(n: int) -> Any:
+    return np.random.default_rng(0).permutation(n)
+
+
+def _is_permuted(x: Any, y: Any) -> None:
+    order = _order(x.shape[0])
+    for i in _places(x.shape[0]):
+        np.testing.assert_array_equal(np.asarray(y[i]), np.asarray(x[int(order[i])]))
+
+
 def _is_equal(x: Any, y: Any) -> None:
     for i in _places(x.shape[0]):
         np.testing.assert_array_equal(np.asarray(y[i]), np.asarray(x[i]))
@@ -176,6 +186,7 @@ PROGRAMS: dict[str, Program] = {
     "reshard rows to columns": Program(_square, lambda x: _wanted(x, (None, "rows")), _is_equal),
     "reshard columns to rows": Program(_columns, lambda x: _wanted(x, ("rows", None)), _is_equal),
     "transpose": Program(_square, lambda x: _wanted(x.T, ("rows", None)), _is_transposed),
+    "rows in another order": Program(_square, lambda x: x[_order(x.shape[0])], _is_permuted),
     "outer product, reduced": Program(
         lambda n: _vector(n).astype("f8").persist(), _outer, _same(lambda v: 120.0 * v + 16)
     ),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _xarrays_variables(value: Any) -> list[Any] | None:
     """Return the variables of an object of xarray, coordinates too; None if it is no such object."""
-    xarray = loaded("xarray")  # loaded by those who have such objects
+    xarray = loaded("xarray")  # by those who have such objects
     if xarray is None:
         return None
     if isinstance(value, xarray.Variable):

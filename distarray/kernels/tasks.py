@@ -63,17 +63,42 @@ Run = TypeVar("Run", bound=Callable[..., Any])
 SCRATCH = 2
 
 
-def _explained(run: Run, *, is_in_pool: bool = False) -> Run:
+def _nbytes_by_reads(stage: StageSpec, tile: TileSpec | int, args: Sequence[Any]) -> int:
+    """Return what a task makes at most, in bytes: `SCRATCH` times what it reads of its arguments, and what is put
+    together to be read.
+    """
+    if args and isinstance(tile, TileSpec) and tile.reads:
+        return sum([prod(r.shape) * r.dtype.itemsize * (SCRATCH + (len(r.parts) > 1)) for r in tile.reads])
+    return SCRATCH * sum([a.nbytes for a in args if type(a) is np.ndarray])
+
+
+def _nbytes_by_tile(stage: StageSpec, tile: TileSpec, args: Sequence[Any]) -> int:
+    """Return what a task makes at most, in bytes, that picks the elements of its tile out of what it reads at positions
+    that it reads too: `SCRATCH` times both.
+    """
+    read = [prod(r.shape) * r.dtype.itemsize for r in tile.reads]
+    put_together = sum([n for n, r in zip(read, tile.reads) if len(r.parts) > 1])
+    positions = sum(read) - sum(read[:: 1 + len(stage.params[0])])
+    return SCRATCH * (prod(tile.shape) * stage.stores[0].itemsize + positions) + put_together
+
+
+def _none_but_leased(stage: StageSpec, tile: TileSpec | int, args: Sequence[Any]) -> int:
+    """Return 0: all that a task makes lies in memory of the pool, and waits for room when that is leased."""
+    return 0
+
+
+def _explained(run: Run, *, needs: Callable[[StageSpec, Any, Sequence[Any]], int] = _nbytes_by_reads) -> Run:
     """Let errors of a stage's task name the operations and the user's lines; their class stays.
 
-    Kernels run on the device of the tile. A worker whose memory is full makes room first, by what the kernel
-    reads (`_room_for`); or, where all that it makes lies in memory of the pool (`is_in_pool`), when that is leased.
+    Kernels run on the device of the tile. A worker whose memory is full makes room first, for as many bytes as the task
+    needs.
     """
 
     @functools.wraps(run)
     def explained(stage: StageSpec, tile: Any, *args: Any) -> Any:
         try:
-            with _room_for(tile, () if is_in_pool else args), inside_task(), _device_of(stage, tile):
+            room = _NO_CONTEXT if POOL.full is None else POOL.room_for(needs(stage, tile, args))
+            with room, inside_task(), _device_of(stage, tile):
                 return run(stage, tile, *args)
         except Exception as error:
             for name, origin in dict.fromkeys([w[:2] for w in stage.where if w[1] is not None][-3:]):
@@ -86,18 +111,6 @@ def _explained(run: Run, *, is_in_pool: bool = False) -> Run:
             raise RuntimeError(f"a function that runs on a worker raised {error!r}") from error
 
     return explained  # type: ignore[return-value]  # the same signature
-
-
-def _room_for(tile: TileSpec | int, args: Sequence[Any]) -> AbstractContextManager[Any]:
-    """Return the context in which a worker has room for what is made of arguments: `SCRATCH` times what is read of
-    them, and what is put together to be read.
-    """
-    if POOL.full is None:
-        return _NO_CONTEXT
-    if args and isinstance(tile, TileSpec) and tile.reads:
-        read = [prod(r.shape) * r.dtype.itemsize * (SCRATCH + (len(r.parts) > 1)) for r in tile.reads]
-        return POOL.room_for(sum(read))
-    return POOL.room_for(SCRATCH * sum([a.nbytes for a in args if type(a) is np.ndarray]))
 
 
 def _device_of(stage: StageSpec, tile: TileSpec | int) -> AbstractContextManager[Any]:
@@ -128,7 +141,7 @@ def _generated(g: Generate, backend: Any, where: Sequence[Source]) -> Array:
         return tables.CREATE[g.name](backend, g.box, g.shape, g.dtype, g.params, g.runtime)
 
 
-@functools.partial(_explained, is_in_pool=True)
+@functools.partial(_explained, needs=_none_but_leased)
 def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """Return one tile of a program stage: its stored results, then partial or finished reductions, then the written
     tile.
@@ -295,7 +308,7 @@ def project(index: int, results: Sequence[Any]) -> Any:
     return results[index]
 
 
-@functools.partial(_explained, is_in_pool=True)
+@functools.partial(_explained, needs=_none_but_leased)
 def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """Return one tile of a contraction, aggregated over what the tile holds of the reduced loops: a partial result, or
     the result where there is no other tile.
@@ -413,7 +426,7 @@ def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     return out
 
 
-@_explained
+@functools.partial(_explained, needs=_nbytes_by_tile)
 def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """Return one tile of an integer-array read whose source is all here."""
     backend = backend_for(stage.device, tile.member)
@@ -438,7 +451,7 @@ def _take_into(out: Array, x: Array, index: Sequence[Array], params: IndexParams
     out[...] = tables.take(np, x, index, params)
 
 
-@_explained
+@functools.partial(_explained, needs=_nbytes_by_tile)
 def take_part(stage: StageSpec, tile: TileSpec, starts: Sequence[tuple[int, ...]], *args: Any) -> list[Any]:
     """Return what some source tiles have of a result tile, for each of them what `tables.take_part` gives; `starts`
     says where they begin.
@@ -461,7 +474,7 @@ def _blocks_of_each(stage: StageSpec, tile: TileSpec, args: Sequence[Any], backe
     return [blocks[k : k + each] for k in range(0, len(blocks), each)]
 
 
-@_explained
+@functools.partial(_explained, needs=_nbytes_by_tile)
 def take_join(stage: StageSpec, tile: TileSpec, *parts: Any) -> Array:
     """Return a result tile from what each source tile had of it."""
     backend = backend_for(stage.device, tile.member)

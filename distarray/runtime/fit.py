@@ -11,7 +11,6 @@ from copy import copy
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import count, islice
-from math import log2
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -95,7 +94,7 @@ def fitted(
     if len(tries) > 1:
         floor = trials.floor()
         tries = tuple([n for n in tries if n >= floor]) or tries[-1:]
-    found: list[tuple[bool, float, Plan]] = []
+    found: list[tuple[bool, int, Plan]] = []
     begun = [trials]
     for bounds in _levels(tries, limits.member, room):
         for number in range(1 if plain is None else 2):
@@ -109,8 +108,7 @@ def fitted(
                 if not held.excess:
                     held, best = _in_cache(tried, held, best)
                 begun[number].best = best
-                price = held.peak if held.excess else held.price
-                found.append((held.excess > 0, price, _marked(tried.told(best), held, limits)))
+                found.append((held.excess > 0, held.peak, _marked(tried.told(best), held, limits)))
                 if not held.excess and bound is not room:
                     return found[-1][-1]
     return min(found, key=itemgetter(0, 1))[-1]
@@ -146,7 +144,7 @@ def _searched(trials: _Trials) -> tuple[_Held, Plan]:
     Of all that was tried what exceeds the limit least is streamed further: what gains most at once may lead nowhere.
     """
     number = count()
-    pending = [(trials.held(plan), next(number), plan) for plan in dict.fromkeys([trials.best, trials.plan])]
+    pending = [(trials.held(plan), next(number), plan) for plan in trials.begun()]
     heapify(pending)
     best = pending[0]
     seen = {plan.stages for _, _, plan in pending}
@@ -170,9 +168,6 @@ class _Held(NamedTuple):
     ----------
     excess
         Bytes above the limit, summed over stages: a stream lowers those of a few.
-    price
-        By which plans are compared that exceed it alike: the peak; of those that run with blocks on disk, where each
-        task counts, one in twice as many tasks has to hold less by `WORTHWHILE`.
     peak, stage
         The most that a member holds at any time, and the stage at which most is held.
     cost
@@ -180,7 +175,6 @@ class _Held(NamedTuple):
     """
 
     excess: int
-    price: float
     peak: int
     stage: int
     cost: int
@@ -252,6 +246,14 @@ class _Trials:
         other.n_left = self.n_tasks
         return other
 
+    def begun(self) -> list[Plan]:
+        """Return the plans to go on from: the first one, and the best that was tried under another limit.
+
+        Not the best where blocks may lie on disk and something is read at positions: each wave reads all of the source.
+        """
+        is_read_again = self.room is not None and any(stage.family.is_gather for stage in self.plan.stages)
+        return [self.plan] if is_read_again else list(dict.fromkeys([self.best, self.plan]))
+
     def told(self, found: Plan) -> Plan:
         """Return a plan that was tried, which says what the first one holds."""
         if found is self.plan:
@@ -287,13 +289,12 @@ class _Trials:
             return held
         tasks = found.as_tasks
         made_and_used = [*tasks.largest.values(), *tasks.stage_largest.values()]
-        excess = sum([self.room.excess(made, used) for made, used in made_and_used])
-        return held._replace(excess=excess, price=tasks.worst[0] * (1 + WORTHWHILE) ** log2(found.cost))
+        return held._replace(excess=sum([self.room.excess(made, used) for made, used in made_and_used]))
 
     def _above(self, form: Liveness, cost: int) -> _Held:
         peak, stage = form.worst
         excess = sum([max(0, n - self.limits.member) for n in (peak, *form.stage_peak.values())])
-        return _Held(excess, peak, peak, stage, cost)
+        return _Held(excess, peak, stage, cost)
 
     def _counted(self, plan: Plan) -> _Counted:
         instance = instance_once(plan, self.graph, self.env)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,6 +53,19 @@ def test_who_reads_waits_until_blocks_are_on_disk_and_no_longer_than_dask_writes
     asyncio.run(room_made(worker()))  # comes back, although nothing goes
     monkeypatch.setattr(buffers, "resident_nbytes", lambda: pytest.fail("nobody would end it"))
     asyncio.run(room_made(worker(nanny=None)))
+
+
+def test_who_picks_elements_asks_for_room_for_these_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(buffers.POOL, "full", 1 << 40)
+    monkeypatch.setattr(buffers.POOL, "room_for", lambda nbytes: asked.append(nbytes) or nullcontext())
+    with dx.config.set(eager_bytes=0, block_bytes=0):
+        x = dx.asarray(np.arange(3000.0 * 100).reshape(3000, 100), team=dx.Team((3,), ("x",))).persist()
+        asked.clear()
+        taken = np.asarray(dx.take(x, np.arange(30) * 77, axis=0))
+    np.testing.assert_array_equal(taken, np.asarray(x)[np.arange(30) * 77])
+    assert len(asked) > 3  # by who has elements, and by who joins them
+    assert 0 < max(asked) <= 2 * (30 * 100 * 8 + 30 * 8)
 
 
 @pytest.fixture
