@@ -143,20 +143,24 @@ def _unary_at_call(op: Op, x: Any) -> Any:
         return None
     if ready is _UNKNOWN or forced_parts.get() is not None:
         return _map_at_call(op, (x,))
-    value, warn = _computed(ready, (block,))
-    if warn is not None:
-        warn()
-    return x._of(value, op, ready.made) if value.flags.c_contiguous else x._of_any_order(value, op, kind.env)
+    return _boxed(ready, (block,), x)
 
 
 def _map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> Any:
+    """Return what `map_at_call` does of any operands, which may not have met before."""
     if (found := _found(op, args, params)) is None:
         return None
-    ready, blocks, x = found
+    return _boxed(*found)
+
+
+def _boxed(ready: _Ready, blocks: Sequence[Any], x: Handle) -> Any:
+    """Return the result of an elementwise operation where `x` lives, and warn of events that were met."""
     value, warn = _computed(ready, blocks)
     if warn is not None:
         warn()
-    return x._of(value, op, ready.made) if value.flags.c_contiguous else x._of_any_order(value, op, ready.made.env)
+    if not value.flags.c_contiguous:
+        return x._of_any_order(value, ready.op, ready.made.env)
+    return x._of(value, ready.op, ready.made)
 
 
 def binary_at_call(op: Op, x: Any, y: Any) -> Any:
@@ -208,12 +212,7 @@ def binary_at_call(op: Op, x: Any, y: Any) -> Any:
         return None
     if ready is _UNKNOWN or forced_parts.get() is not None:
         return _map_at_call(op, (x, y))
-    value, warn = _computed(ready, (left, right))
-    if warn is not None:
-        warn()
-    if not value.flags.c_contiguous:
-        return first._of_any_order(value, op, env)
-    return first._of(value, op, ready.made)
+    return _boxed(ready, (left, right), first)
 
 
 def update_at_call(op: Op, args: Sequence[Any], out: Any) -> bool:

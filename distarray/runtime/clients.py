@@ -7,7 +7,6 @@ a client exists.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from distarray.arguments import shown
 from distarray.errors import ShardingError
 from distarray.expr.expr import Environment
-from distarray.kernels.inside import is_inside_task
+from distarray.kernels.inside import is_inside_task, is_on_worker
 from distarray.lazy import loaded
 from distarray.runtime.connections import check_synchronous, gone, is_open
 from distarray.sharding.team import Team
@@ -58,7 +57,7 @@ def active_client() -> Any:
         If it has lost its scheduler, and tries to find it again.
     """
     distributed = loaded("distributed.client")
-    if distributed is None or getattr(sys.modules["distributed.utils"].thread_state, "key", None) is not None:
+    if distributed is None or is_on_worker():
         return None
     client = distributed._get_global_client()
     if client is None or client.status in ("closing", "closed"):

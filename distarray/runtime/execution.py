@@ -121,6 +121,7 @@ class Execution:
         self._is_waiting = False
         # with credits
         self._credits = program.credits
+        self._room = nullcontext if program.credits is None else POOL.room_is_known
         self._n_begun = 0
         self._running: set[int] = set()
         self._granted: set[tuple[int, int]] = set()
@@ -247,11 +248,6 @@ class Execution:
 
     def _work(self) -> None:
         """Run steps until all are begun."""
-        with nullcontext() if self._credits is None else POOL.room_is_known():
-            self._work_on()
-
-    def _work_on(self) -> None:
-        """Run steps until all are begun, in a thread of which the room that it needs is known or not."""
         _thread.waits = []
         take = self._take_ready if self._credits is None else self._take_next
         while (n := take()) is not None:
@@ -261,7 +257,7 @@ class Execution:
                     return
                 args = [self._values[a.number] if type(a) is SlotRef else a for a in step.args]
             try:
-                with self._permit:
+                with self._permit, self._room():
                     value = step.function(*args)
             except BaseException as error:
                 self.stop(_named(error, step.key))
