@@ -94,6 +94,14 @@ def _softmax(x: Any) -> Any:
     return e / e.sum(axis=1, keepdims=True)
 
 
+#: Of the windows that slide along rows.
+WEIGHTS = np.linspace(0.0, 1.0, 30)
+
+
+def _filtered(x: Any) -> Any:
+    return dx.sliding_window_view(x, WEIGHTS.size, axis=1) @ WEIGHTS
+
+
 def _elementwise(x: Any) -> Any:
     return dx.sqrt(x * x + 1.0) + dx.sin(x) * 2.0 - x / 3.0
 
@@ -193,6 +201,7 @@ PROGRAMS: dict[str, Program] = {
     "fft2": Program(_complex, dx.fft.fft2, _is_fft),
     "matmul": Program(_square, lambda x: x @ x, _is_product),
     "gram matrix": Program(_square, lambda x: x.T @ x, _is_gram),
+    "sorted rows": Program(_square, lambda x: dx.sort(-x, axis=1), _same(lambda r: np.sort(-r, axis=1))),
     "softmax": Program(
         _square,
         _softmax,
@@ -201,6 +210,11 @@ PROGRAMS: dict[str, Program] = {
                 np.exp(r * 1e-9 - (r * 1e-9).max(axis=1, keepdims=True))
             )
         ),
+    ),
+    "weighted windows": Program(
+        _square,
+        _filtered,
+        _same(lambda r: np.lib.stride_tricks.sliding_window_view(r, WEIGHTS.size, axis=-1) @ WEIGHTS),
     ),
     "elementwise": Program(_square, _elementwise, _same(lambda r: np.sqrt(r * r + 1) + np.sin(r) * 2 - r / 3)),
     "host data, reversed": Program(

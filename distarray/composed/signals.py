@@ -12,74 +12,37 @@ import numpy as np
 
 from distarray.arguments import choice, host_array, naming, normalize_axes, normalize_axis, number, shown
 from distarray.array.array import DistArray
-from distarray.composed.creation import arange
 from distarray.composed.histograms import placed
 from distarray.composed.views import as_distarray, beside, moveaxis
 from distarray.deferral import waiting
 from distarray.expr.bind import bind_map
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import differences, elementwise, joining, manipulation, padding, searching
+from distarray.ops import differences, elementwise, joining, manipulation, searching
 from distarray.ops.families import by_numpy, ready_made
+from distarray.ops.window_products import convolution
 from distarray.types import AxesLike
 
 # ---------------------------------------------------------------------------------------------- convolution
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> DistArray:
-    """Return the discrete convolution of two vectors; the shorter one is short: one shifted product per element."""
+    """Return the discrete convolution of two vectors: the longer one is cut, the shorter one whole at every member.
+
+    Its cost is that of NumPy's, the product of both sizes; for a long shorter vector transforms (`fft`) are faster.
+    """
     x, y = _vectors(a, v)
     choice(mode, ("full", "same", "valid"), "mode")
-    return _convolved(x, y, mode, _is_finite(v if y.size <= x.size else a))
+    return _convolved(x, y, mode)
 
 
 @ready_made(2, is_boxed=True)
-def _convolved(x: DistArray, y: DistArray, mode: str, is_finite: bool) -> DistArray:
-    """Return the convolution; `is_finite`: whether it is known that the shorter vector has neither inf nor nan."""
+def _convolved(x: DistArray, y: DistArray, mode: str) -> DistArray:
     if not x.size or not y.size:
         raise ValueError(f"{'a' if not x.size else 'v'} cannot be empty")
     if x.size < y.size:
         x, y = y, x
-    if x.dtype == y.dtype == np.float16:  # as numpy's kernel, in single precision
-        x, y = x.astype(np.float32), y.astype(np.float32)
-        with np.errstate(all="ignore"):  # numpy does not look at the flags here
-            return _convolved(x, y, mode, is_finite).astype(np.float16)  # type: ignore[no-any-return]
-    n, m = x.size, y.size
-    inner: DistArray = _sum_of_products(x, y, None)
-    if mode == "valid" or m == 1:
-        return inner
-    # What stands before and behind the vector is no factor, not even one of 0: of inf that would be nan.
-    at = None if is_finite else arange(2 * m - 2, team=x.team, device=x.device)
-    first = _sum_of_products(padding.pad(x[: m - 1], (m - 1, 0)), y, None if at is None else at >= m - 1)
-    last = _sum_of_products(padding.pad(x[n - m + 1 :], (0, m - 1)), y, None if at is None else at < m - 1)
-    if mode == "same":
-        start = (m - 1) // 2
-        first, last = first[start:], last[:start]
-    whole: DistArray = joining.concat([first, inner, last], axis=0)
-    return whole
-
-
-def _sum_of_products(x: DistArray, y: DistArray, within: DistArray | None) -> DistArray:
-    """Return the elements of a convolution that need none beyond `x`; what is not `within` is no factor."""
-    n, m = x.size, y.size
-    total: Any = None
     with np.errstate(all="ignore"):  # numpy does not look at the flags here
-        for i in range(m):
-            here = slice(m - 1 - i, n - i)
-            term = x[here] * y[i]
-            if within is not None:
-                term = elementwise.where(within[here], term, 0)
-            total = term if total is None else total + term
-    return total  # type: ignore[no-any-return]  # boxed as x is
-
-
-def _is_finite(v: Any) -> bool:
-    """Return whether it is known, without computing anything, that there is neither inf nor nan."""
-    if isinstance(v, DistArray):
-        block = v._here()
-        if block is None:
-            return v.dtype.kind in "biu"
-        v = block
-    return bool(np.isfinite(v).all())
+        return x._on(convolution(x.__dx_node__(), y.__dx_node__(), mode))
 
 
 def _vectors(a: Any, v: Any) -> tuple[DistArray, DistArray]:
@@ -102,8 +65,8 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> DistArray:
     x, y = _vectors(a, v)
     choice(mode, ("full", "same", "valid"), "mode")
     if x.size < y.size:
-        return _reversed(_convolved(y, _reversed(x), mode, _is_finite(a)))
-    return _convolved(x, _reversed(y), mode, _is_finite(v))
+        return _reversed(_convolved(y, _reversed(x), mode))
+    return _convolved(x, _reversed(y), mode)
 
 
 def _reversed(x: DistArray) -> DistArray:

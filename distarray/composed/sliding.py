@@ -36,8 +36,10 @@ def sliding_window_view(
     DistArray
         The window axes come last. Nothing is computed or copied. ``sum``, ``prod``, ``mean``, ``max``, ``min``,
         ``any``, ``all``, ``count_nonzero``, ``var`` and ``std`` (of up to 256 elements) over all window axes are made
-        of shifted slices of `x`, and no window is made. Whatever else reads the view makes what it reads of it: all of
-        it has the size of `x` times the number of elements of a window.
+        of shifted slices of `x`; products with another array (``@``, ``einsum``, ``tensordot``, ``vecdot``) that keep
+        the axes which windows slide along read `x` and what lies behind a tile. So no window is made: a moving
+        average with weights and a filter of an image hold `x` and their result. Whatever else reads the view makes
+        what it reads of it: all of it has the size of `x` times the number of elements of a window.
 
     Raises
     ------
@@ -50,6 +52,8 @@ def sliding_window_view(
     >>> v = dx.sliding_window_view(dx.arange(6), 3)
     >>> v.shape, v[1].tolist(), v.sum(axis=-1).tolist()
     ((4, 3), [1, 2, 3], [3, 6, 9, 12])
+    >>> (v @ dx.asarray([1, 0, -1])).tolist()
+    [-2, -2, -2, -2]
     """
     own = as_distarray(x)
     if writeable:

@@ -58,6 +58,34 @@ class ContractParams(NamedTuple):
     name: str = "einsum"
 
 
+class WindowProductParams(NamedTuple):
+    """WindowProductParams are the parameters of a ``window_product``: a sum of products with the windows of an array.
+
+    Attributes
+    ----------
+    rule
+        The ShardingRule.
+    window, axes
+        Extents of the windows, and the axis that each of them slides along.
+    labels
+        Labels of the windows, those within a window last, and of the other operand.
+    result
+        Labels of the result.
+    dtype
+        Of the result, as text.
+    known_as
+        The function of numpy that tells of floating-point events.
+    """
+
+    rule: str
+    window: tuple[int, ...]
+    axes: tuple[int, ...]
+    labels: tuple[Labels, Labels]
+    result: Labels
+    dtype: str
+    known_as: str
+
+
 class IndexParams(NamedTuple):
     """IndexParams are the parameters of a ``take`` or ``take_put`` at integer arrays, which broadcast.
 

@@ -83,6 +83,11 @@ class Backend(Runner, Protocol):
         """Return what `lens` sees of `base`, as a view that can be written."""
 
 
+def empty_for(backend: Backend, block: Block, shape: Sequence[int], dtype: DTypeLike) -> Block:
+    """Return a block that is not filled yet, which lies as another one does if it has as many axes."""
+    return backend.empty(shape, dtype, backend.layout_of(block) if block.ndim == len(shape) else "C")
+
+
 class NumpyBackend:
     """A NumpyBackend has its blocks in the memory of the process, big ones from the pool of `buffers`."""
 

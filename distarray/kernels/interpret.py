@@ -18,7 +18,7 @@ from distarray.expr.errstates import mode_of, modes_to_hear, text_of
 from distarray.expr.expr import GET, Expr, late_params
 from distarray.kernels import tables
 from distarray.kernels.accumulators import Accumulator, TotalAccumulator
-from distarray.kernels.backends import NUMPY
+from distarray.kernels.backends import NUMPY, empty_for
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
@@ -275,9 +275,10 @@ def value_of(
         boxes = [node.runtime.box(i, (0,) * node.ndim, b.shape) for i, b in enumerate(blocks)]
         blocks = [b[tuple([slice(r.start, r.stop) for r in box])] for b, box in zip(blocks, boxes, strict=True)]
         return tables.BLOCK[node.op.name](np, *blocks, params=(*node.params, *late_params(node), (0,) * node.ndim))
-    params = (*node.params, *late_params(node)) if kind == "block" else (*node.params, (0,) * blocks[0].ndim)
+    late = late_params(node) if kind == "block" else ((0,) * blocks[0].ndim,)
+    params = (*node.params, *late) if late else node.params
     if node.op.name in tables.FILL:
-        out = NUMPY.empty(node.shape, node.dtype, NUMPY.layout_of(blocks[0]))
+        out = empty_for(NUMPY, blocks[0], node.shape, node.dtype)
         tables.FILL[node.op.name](out, *blocks, params=params)
         return out
     return tables.BLOCK[node.op.name](np, *blocks, params=params)

@@ -20,9 +20,7 @@ def filled(
         return out
 
     def part(begin: int, end: int) -> None:
-        place = slice(begin, end)
-        here = [_cut(b, axis, place) for b, axis in zip(blocks, parting.operands, strict=True)]
-        kernel(here, _cut(out, parting.results[0], place))
+        kernel(_here(parting, blocks, begin, end), _cut(out, parting.results[0], slice(begin, end)))
 
     run_along(out.shape[parting.results[0]], parting.n, part)
     return out
@@ -42,11 +40,18 @@ def in_parts(parting: Parting | None, blocks: Sequence[Array], kernel: Callable[
     joined = _JoinedParts(extent, parting.results)
 
     def part(begin: int, end: int) -> None:
-        place = slice(begin, end)
-        joined.put(place, kernel([_cut(b, axis, place) for b, axis in zip(blocks, parting.operands, strict=True)]))
+        joined.put(slice(begin, end), kernel(_here(parting, blocks, begin, end)))
 
     run_along(extent, parting.n, part)
     return joined.blocks[0] if len(joined.blocks) == 1 else tuple(joined.blocks)
+
+
+def _here(parting: Parting, blocks: Sequence[Array], begin: int, end: int) -> list[Array]:
+    """Return what a part of the loop needs of some blocks."""
+    reach = parting.reach or (0,) * len(blocks)
+    return [
+        _cut(b, axis, slice(begin, end + more)) for b, axis, more in zip(blocks, parting.operands, reach, strict=True)
+    ]
 
 
 def _cut(block: Array, axis: int, place: slice) -> Array:

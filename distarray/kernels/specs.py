@@ -123,12 +123,15 @@ class Parting(NamedTuple):
         By result the axis along which the loop runs.
     nbytes
         What parts hold at a time that were computed and are not yet in their place.
+    reach
+        By operand how many elements a part needs behind its own; none if it is empty.
     """
 
     n: int
     operands: tuple[int, ...]
     results: tuple[int, ...]
     nbytes: int
+    reach: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import numpy as np
 from distarray.errors import NotSupportedError
 from distarray.expr.lens import windows_of
 from distarray.expr.params import IndexParams
-from distarray.kernels import fourier, ufuncs
+from distarray.kernels import fourier, ufuncs, window_products
 from distarray.kernels.masks import where_true
 from distarray.kernels.namespaces import Block, Namespace, Params, dtype_of, is_strict, placed
 from distarray.sharding.boxes import Box
@@ -174,8 +174,8 @@ class _Table(dict[str, Callable[..., Any]]):
         return found
 
 
-#: ``(out, *blocks, params=params)``: kernels of `BLOCK` that fill a NumPy block, of the layout of the first operand.
-FILL: dict[str, Callable[..., None]] = {**fourier.FILL, **ufuncs.FILL}
+#: ``(out, *blocks, params=params)``: kernels of `BLOCK` that fill a NumPy block: see `backends.empty_for`.
+FILL: dict[str, Callable[..., None]] = {**fourier.FILL, **ufuncs.FILL, **window_products.FILL}
 #: ``(backend, box, global shape, dtype, params, runtime) -> block``; box: (low, high) per axis.
 CREATE = _Table(
     {
@@ -477,4 +477,5 @@ BLOCK = _Table(
     "sorting",
     "ufuncs",
     "user_functions",
+    "window_products",
 )

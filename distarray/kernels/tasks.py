@@ -19,6 +19,7 @@ import numpy as np
 
 from distarray.expr.params import IndexParams
 from distarray.kernels import tables
+from distarray.kernels.backends import empty_for
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
@@ -377,7 +378,7 @@ def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         def fill(here: Sequence[Array], out: Array) -> None:
             tables.FILL[stage.name](out, *here, params=stage.params)
 
-        out = backend.empty(tile.shape, stage.stores[0], backend.layout_of(blocks[0]))
+        out = empty_for(backend, blocks[0], tile.shape, stage.stores[0])
         with hearing(stage.name, stage.where):
             return filled(stage.parts, blocks, fill, out)
 

@@ -35,6 +35,7 @@ from distarray.ops.elementwise import astype, conj, multiply
 from distarray.ops.families import Array, one_array, ready_made, ufunc_of
 from distarray.ops.lenses import diagonal_lens, permute_lens
 from distarray.ops.reductions import sum as _sum
+from distarray.ops.window_products import with_windows
 from distarray.types import DType, DTypeLike
 
 EINSUM = declare("einsum", "contract")
@@ -113,11 +114,13 @@ def contraction(
         cast = astype(node, dtype, copy=False)
         assert type(cast) is Expr
         return cast
+    if (made := with_windows(plain, forms, result, dtype, name)) is not None:
+        return made
     agg = "any" if dtype.kind == "b" else "sum"
     params = ContractParams(tuple(forms), result, PRODUCT, agg, name=name)
-    made = bind(EINSUM, plain, tuple(extents[label] for label in result), dtype, params)
-    assert type(made) is Expr
-    return made
+    bound = bind(EINSUM, plain, tuple(extents[label] for label in result), dtype, params)
+    assert type(bound) is Expr
+    return bound
 
 
 def _without_repeats(node: Expr, labels: Labels) -> tuple[Expr, Labels]:

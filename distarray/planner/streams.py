@@ -71,7 +71,7 @@ class Streams:
     def heads(self) -> list[Head]:
         """Return the loops that come into question, those of the largest array first."""
         most: Counter[tuple[int, int]] = Counter()
-        for nbytes, facts, loops in (*self._intermediate(), *self._arriving()):
+        for nbytes, facts, loops in (*self._intermediate(), *self._arriving(), *self._whole()):
             for loop in loops:
                 if self._room(facts, loop) > 1:
                     most[facts.number, loop] = max(most[facts.number, loop], nbytes)
@@ -115,14 +115,27 @@ class Streams:
             cut = self._cuts[facts.number]
             for r, view in zip(facts.readings, facts.views, strict=True):
                 loops = [loop for loop in r.loops if loop is not None]
-                parts = [1 if loop is None else cut.parts[loop] for loop in r.loops]
-                nbytes = r.dtype.itemsize * prod(-(-n // k) for n, k in zip(r.lens.shape, parts, strict=True))
+                nbytes = _nbytes_of_tile(r, cut)
                 if facts.stage.family.is_gather and r is facts.readings[0]:  # of what comes a tile has its elements
                     loops = list(facts.loops.results[0])
                     tile = prod(-(-facts.loops.extents[loop] // cut.parts[loop]) for loop in loops)
                     nbytes = min(nbytes, r.dtype.itemsize * tile)
                 if nbytes > self._large and not (view is not None and self._is_at_hand(r, cut)):
                     yield nbytes, facts, loops
+
+    def _whole(self) -> Iterator[tuple[int, StageFacts, Sequence[int]]]:
+        """Yield the kernels that have a whole tile of all operands and results at once, and much of it: bytes, the
+        stage, and the loops that all results have.
+        """
+        for facts in self._problem.facts:
+            if facts.stage.family.has_whole_axes and facts.loops.whole:
+                cut, extents = self._cuts[facts.number], facts.loops.extents
+                nbytes = sum([_nbytes_of_tile(r, cut) for r in facts.readings])
+                nbytes += sum(
+                    [size * prod([-(-extents[a] // cut.parts[a]) for a in axes]) for size, axes in facts.results]
+                )
+                if nbytes > self._large:
+                    yield nbytes, facts, facts.kept
 
     def _is_at_hand(self, r: Reading, cut: Sharding) -> bool:
         """Return whether an operand lies as a stage is cut."""
@@ -256,12 +269,18 @@ def _made(facts: StageFacts, problem: PartitionProblem) -> dict[int, tuple[int, 
     return {stage.nodes[0]: facts.loops.results[0]}
 
 
+def _nbytes_of_tile(r: Reading, cut: Sharding) -> int:
+    """Return the bytes of an operand that a tile of a stage needs, about."""
+    parts = [1 if loop is None else cut.parts[loop] for loop in r.loops]
+    return r.dtype.itemsize * prod([-(-n // k) for n, k in zip(r.lens.shape, parts, strict=True)])
+
+
 def _loop_over(r: Reading, axis: int) -> int:
     """Return the loop that runs over all of an axis of the source of an operand, element by element; -1 if there is
     none.
     """
     seen, start, step = r.lens.terms[axis]
-    if seen is None or start or step != 1 or r.lens.shape[seen] != r.shape[axis]:
+    if seen is None or start or step != 1 or r.lens.shape[seen] != r.shape[axis] or any(r.reach):
         return -1
     loop = r.loops[seen]
     return -1 if loop is None else loop

@@ -144,7 +144,7 @@ def names_of(plan: Plan, nodes: Sequence[Expr], stage: int) -> str:
     return ", ".join(dict.fromkeys([n.op.name for n in made])) + (f" of {lines}" if lines else "")
 
 
-def check_whole_kernels(drafts: Sequence[Draft], nodes: Sequence[Expr], limit: int) -> None:
+def check_whole_kernels(drafts: Sequence[Draft], nodes: Sequence[Expr], env: Environment) -> None:
     """Check that the operands and results of each task of such a kernel fit a member.
 
     Parameters
@@ -153,14 +153,13 @@ def check_whole_kernels(drafts: Sequence[Draft], nodes: Sequence[Expr], limit: i
         The stages, cut into tiles.
     nodes
         What `drafts` number.
-    limit
-        Bytes that a member may use.
 
     Raises
     ------
     MemoryBudgetError
         If they do not; says how many bytes they are.
     """
+    limit = max(memory_limit(env), most_in_memory(env) or 0)  # the first is a guess where nobody has set it
     for draft in drafts:
         if not draft.stage.family.has_whole_axes or not draft.loops.whole:
             continue

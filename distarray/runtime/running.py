@@ -29,7 +29,6 @@ from distarray.runtime.instantiate import Instance, instance_of, new_run
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.member_runs import kept_sizes, memory_of, programs_of
 from distarray.runtime.members import executor_for
-from distarray.runtime.memory import memory_limit
 from distarray.runtime.planning import uses_of
 from distarray.runtime.prepare import prepare
 from distarray.runtime.progress import planning
@@ -92,7 +91,7 @@ def instance_to_run(
     """Return the run of a plan that is to begin now, counted; for `inplace` see `lower`, for `others` `evaluate`."""
     with planning():
         instance = instance_of(plan, graph, env, new_run(), inplace)
-    check_whole_kernels(instance.template.lowered.drafts, graph.nodes, memory_limit(env))
+    check_whole_kernels(instance.template.lowered.drafts, graph.nodes, env)
     if counters.active or passes.recording:
         count(instance.lowered)
         peak = max(memory_of(instance, programs_of(instance, others)).peak.values(), default=0)

@@ -4,11 +4,13 @@ The grammar::
 
     rule     = operands "->" results ["|" clause {"," clause}]
     operands = [term {"," term}]          results = [term {"," term}]
-    term     = {loop | "1"} with "..." allowed first          clause = loop ":" kind
+    term     = {loop | loop "+" | "1"} with "..." allowed first     clause = loop ":" kind
     kind     = "sum" | "prod" | "max" | "min" | "any" | "all" | "moments" | "argmax" | "argmin" | "whole" | "new(n)"
 
 A loop is a single word; each axis of each operand and result runs over one loop, or is ``1``: an axis of extent 1
-(broadcast in operands, kept in results). A loop of the operands that some result lacks *reduces*, by ``sum`` if
+(broadcast in operands, kept in results). An axis of an operand that runs over ``i+`` reaches beyond its loop, by as
+many elements as it is longer: what is made of elements `a` to `b` of the loop needs so many more behind them (a
+halo). A loop of the operands that some result lacks *reduces*, by ``sum`` if
 nothing is said. ``whole`` loops may not be cut. All others are *parallel*; those that stand only in results are
 ordinary parallel loops, whose extent is ``new(n)`` or comes with the result's shape. Nothing before ``->`` means no
 operands; nothing after it means one result of rank 0. ``()`` is a term of rank 0, needed only for a lone operand.
@@ -32,6 +34,7 @@ from distarray.sharding.sharding import MONOIDS
 
 ELLIPSIS = "..."
 _ONE = "1"
+_REACHING = "+"
 _LOOP = re.compile(r"[^\W\d]\w*")
 _LEADING = re.compile(r"_\d+")
 _NEW = re.compile(r"new\(\s*(\d+)\s*\)")
@@ -46,7 +49,7 @@ class ShardingRule:
     ----------
     operands, results
         Per operand and result the loop of each axis; ``"1"`` for an axis of extent 1, ``"..."`` (first only) for any
-        leading axes.
+        leading axes, and in operands ``"i+"`` for an axis that reaches beyond the loop ``"i"``.
     kinds
         Monoid of reducing loops, ``"whole"``, or ``"new(n)"``, by loop. Reducing loops that are not named get
         ``"sum"``; parallel loops have no kind.
@@ -87,7 +90,9 @@ class ShardingRule:
     def __post_init__(self) -> None:
         operands = tuple(map(tuple, self.operands))
         results = tuple(map(tuple, self.results))
-        for term in operands + results:
+        for term in operands:
+            _check_term(tuple(map(loop_of, term)))
+        for term in results:
             _check_term(term)
         in_operands = _loops_of(operands)
         loops = _loops_of(operands + results)
@@ -96,6 +101,9 @@ class ShardingRule:
             raise ShardingError("loops named _0, _1, .. are what '...' stands for; give the others another name")
         if not results:
             raise ShardingError("a rule needs a result; nothing after '->' is one result of rank 0")
+        for loop in in_operands:
+            if not any(loop in term for term in (*operands, *results)):
+                raise ShardingError(f"loop {loop!r} has no extent: every axis that runs over it reaches beyond it")
         reduced = [loop for loop in in_operands if not all(loop in term for term in results)]
         kinds: dict[str, str] = {}
         new: dict[str, int] = {}
@@ -223,6 +231,10 @@ class ShardingRule:
                 raise ShardingError(
                     f"rule '{self}': loop {loop!r} stands in results only; give the results' shapes or '{loop}: new(n)'"
                 )
+        for term, shape in zip(rule.operands, operand_shapes, strict=True):
+            for axis, (loop, n) in enumerate(zip(term, shape, strict=True)):
+                if loop.endswith(_REACHING) and n < extents[loop_of(loop)]:
+                    raise ShardingError(f"rule '{self}': axis {axis} of extent {n} is shorter than its loop {loop!r}")
         return {loop: extents[loop] for loop in rule.loops}
 
     def _bind_terms(self, role: str, terms: _Terms, shapes: Sequence[Sequence[int]], extents: dict[str, int]) -> None:
@@ -233,6 +245,8 @@ class ShardingRule:
                     f"but its term '{' '.join(term)}' has {len(term)}"
                 )
             for axis, (loop, n) in enumerate(zip(term, shape, strict=True)):
+                if loop.endswith(_REACHING):
+                    continue
                 known = 1 if loop == _ONE else extents.setdefault(loop, n)
                 if known != n:
                     raise ShardingError(
@@ -310,8 +324,13 @@ class ShardingRule:
         return f"ShardingRule.parse({str(self)!r})"
 
 
+def loop_of(word: str) -> str:
+    """Return the loop that an axis runs over, which may reach beyond it."""
+    return word.removesuffix(_REACHING)
+
+
 def _loops_of(terms: _Terms) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(loop for term in terms for loop in term if loop != _ONE))
+    return tuple(dict.fromkeys(loop_of(loop) for term in terms for loop in term if loop != _ONE))
 
 
 def _check_term(term: tuple[str, ...]) -> None:

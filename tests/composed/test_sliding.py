@@ -126,6 +126,66 @@ def test_one_window_of_a_large_view_costs_one_window() -> None:
     assert c.allocated_bytes <= 2 * 500 * 8
 
 
+PRODUCTS = [  # labels of an array, its window and its axes, subscripts
+    ("f8", 3, 0, "abk,k->ab"),
+    ("f8", 3, 0, "abk,kz->zba"),
+    ("f4", (3, 2), None, "abkl,kl->ab"),
+    ("f8", (3, 2), (1, 0), "abkl,lk->ba"),
+    ("c16", (2, 2), (0, 0), "abkl,lkz->azb"),
+    ("i2", 4, 0, "abk,bk->a"),
+    ("bool", 3, 0, "abk,k->ab"),
+    ("f2", 3, 1, "abk,bk->ab"),
+    ("f8", 13, 0, "abk,k->ab"),
+    ("f8", 3, 0, "abk,ak->b"),  # sums along the axis that windows slide along: of a view that is made
+]
+
+
+@pytest.mark.parametrize(("dtype", "window", "axis", "subscripts"), PRODUCTS)
+def test_products_of_windows_are_numpys(tiles: None, dtype: str, window: Any, axis: Any, subscripts: str) -> None:
+    a = ARRAYS["f8"].astype("f4") if dtype == "f4" else ARRAYS[dtype]
+    expected = windows_of(a, window, axis=axis)
+    extents = dict(zip(subscripts.partition(",")[0], expected.shape, strict=True)) | {"z": 3}
+    shape = [extents[label] for label in subscripts.partition(",")[2].partition("->")[0]]
+    other = (RNG.random(shape) * 4).astype(dtype)
+    found = np.einsum(subscripts, dx.sliding_window_view(dx.asarray(a), window, axis), dx.asarray(other))
+    rtol = {"f2": 2e-2, "f4": 1e-4}.get(dtype, 1e-12)
+    assert_close(found, np.einsum(subscripts, expected, other), rtol=rtol, atol=1e-12)
+
+
+def test_zeros_of_windows_are_exact_and_events_are_told(tiles: None) -> None:
+    """A filter of zeros gives zeros, nan stays nan, and who multiplies is named."""
+    a = np.array([1.0, 2.0, np.nan, 4.0, 5.0, 1e308, 1e308, 0.0])
+    view, row = dx.sliding_window_view(dx.asarray(a), 2), np.array([1.0, 1.0])
+    with pytest.warns(RuntimeWarning, match="overflow encountered in matmul"):
+        found = (view @ dx.asarray(np.array([[1.0, 0.0], [1.0, 0.0]]))).persist()
+    with np.errstate(all="ignore"):
+        assert_equal(found, windows_of(a, 2) @ np.array([[1.0, 0.0], [1.0, 0.0]]))
+        assert_equal(view @ dx.asarray(row), windows_of(a, 2) @ row)
+
+
+@pytest.mark.parametrize("window", [5, 100])
+def test_no_window_is_made_for_a_product(window: int) -> None:
+    """A weighted moving average holds the array and its result; what members are sent is the halo."""
+    a = np.arange(4000.0)
+    x, w = dx.arange(4000.0, team=dx.Team((4,), ("T",)), sharding=("T",)).persist(), np.linspace(0, 1, window)
+    with counting() as c:
+        y = (dx.sliding_window_view(x, window) @ w).persist()
+    assert c.by_class["tile"] == 4
+    assert c.allocated_bytes <= 2 * x.nbytes
+    assert c.bytes_moved <= 3 * window * 8 + 4 * w.nbytes
+    assert_close(y, windows_of(a, window) @ w)
+
+
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+def test_a_convolution_with_a_long_vector_is_a_few_tasks(mode: Any) -> None:
+    x = dx.arange(4000.0, team=dx.Team((4,), ("T",)), sharding=("T",)).persist()
+    row = np.linspace(0, 1, 300)
+    with counting() as c:
+        y = dx.convolve(x, row, mode).persist()
+    assert c.by_class["tile"] <= 12
+    assert_close(y, np.convolve(np.arange(4000.0), row, mode))
+
+
 def test_coarsen_is_dasks(tiles: None) -> None:
     x, a = dx.asarray(ARRAYS["f8"]), ARRAYS["f8"]
     assert_close(dx.coarsen(np.mean, x, {1: 3}), a.reshape(13, 2, 3).mean(2))
@@ -140,3 +200,19 @@ def test_sliding_windows_on_a_cluster(cluster4: Any) -> None:
     v = dx.sliding_window_view(x, 3, axis=0)
     assert_equal(v, windows_of(ARRAYS["f8"], 3, axis=0))
     assert_close(v.std(axis=-1), windows_of(ARRAYS["f8"], 3, axis=0).std(-1))
+    filter_ = np.ones((3, 2))
+    found = np.einsum("abkl,kl->ab", dx.sliding_window_view(x, (3, 2)), filter_)
+    assert_close(found, np.einsum("abkl,kl->ab", windows_of(ARRAYS["f8"], (3, 2)), filter_))
+
+
+@pytest.mark.cluster
+def test_a_convolution_on_a_cluster_sends_the_halo(cluster4: Any) -> None:
+    m = 300
+    a, row = np.arange(40_000.0), np.linspace(0, 1, m)
+    x = dx.asarray(a, sharding=("x",)).persist()
+    with counting() as c:
+        y = dx.convolve(x, row).persist()
+    # halos, the row, twice at one member each for the ends, what these are made of, and what tiles of the longer
+    # result begin earlier
+    assert c.bytes_moved <= 8 * m * (3 + 4 + 2 + 2 + 2)
+    assert_close(y, np.convolve(a, row))

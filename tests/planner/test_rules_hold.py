@@ -37,10 +37,11 @@ def of_part(x: Expr, loops: Loops, values: list[Any], loop: int, start: int, sto
     assert loops.operands is not None
     whole = loops.extents[loop]
     parts = []
-    for value, runs in zip(values, loops.operands, strict=True):
+    for number, (value, runs) in enumerate(zip(values, loops.operands, strict=True)):
         for axis, along in enumerate(runs):
-            if along == loop and value.shape[axis] == whole:  # an axis of one element broadcasts
-                value = np.take(value, range(start, stop), axis=axis)
+            reach = loops.reach[number][axis] if loops.reach else 0
+            if along == loop and value.shape[axis] == whole + reach:  # an axis of one element broadcasts
+                value = np.take(value, range(start, stop + reach), axis=axis)
         parts.append(node(value))
     operands = [parts.pop(0) if type(o) is Expr else o for o in x.operands]
     shapes = tuple(

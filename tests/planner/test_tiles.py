@@ -18,7 +18,7 @@ from distarray.planner.partition.resolved import PartitionProblem
 from distarray.planner.plan import Limits
 from distarray.planner.propagation import propagate
 from distarray.planner.rates import Rates
-from distarray.planner.streams import Streams
+from distarray.planner.streams import Head, Streams
 from distarray.runtime.instantiate import make_tasks_once
 from distarray.runtime.planning import plan_of
 
@@ -202,3 +202,18 @@ def test_a_stream_of_too_many_tiles_is_no_plan(monkeypatch: pytest.MonkeyPatch) 
     assert any(streams.streamed(head, 16) is not None for head in heads)
     monkeypatch.setattr(shardings, "MAX_TILES", 8)
     assert all(streams.streamed(head, 16) is None for head in heads)
+
+
+def test_a_kernel_that_has_whole_rows_may_take_fewer_of_them_at_a_time() -> None:
+    """All of a tile is there at once, operands and results, however the array lies."""
+    team = dx.Team((2,), ("T",))
+    x = dx.arange(4096.0, team=team).reshape(64, 64).reshard(("T", None)).persist()
+    with dx.config.set(eager_bytes=0):
+        plan, graph, env = plan_of([dx.sort(x, axis=1).__dx_node__()])
+    nbytes = 2 * 32 * 64 * 8
+    for large, found in ((nbytes, []), (nbytes - 1, [Head(0, 0, nbytes)])):
+        streams = Streams(plan, PartitionProblem(graph, env.mesh, Limits(1, 1), Rates(), plan.stages), large)
+        assert streams.heads() == found
+    finer = streams.streamed(found[0], 4)
+    assert finer is not None
+    assert finer.stages[0].cut.waves == ((0, 4),)

@@ -12,6 +12,7 @@ from distarray.expr.lens import Affine
 from distarray.planner.loops import Loops, Reading
 from distarray.planner.partition.box_traffic import Boxes, boxes_of, most_tiles, moved, stacked, view_of
 from distarray.planner.partition.received import Received
+from distarray.sharding.boxes import tile_box
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
@@ -83,6 +84,30 @@ def test_moved_is_what_is_needed_and_not_held(drawn: tuple[tuple[int, ...], Affi
         for k, consumer in enumerate(work):
             need = [{seen(lens, index) for index in of} for of in owned(consumer, lens.shape)]
             assert found[i, k].tolist() == [len(n - h) for n, h in zip(need, have, strict=True)]
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_what_reaches_beyond_a_loop_is_needed_too(data: st.DataObject) -> None:
+    """Windows: a member that works on elements needs so many more behind them."""
+    extents = tuple([data.draw(st.integers(1, 9)) for _ in range(data.draw(st.integers(1, 2)))])
+    reach = tuple([data.draw(st.integers(0, 4)) for _ in extents])
+    shape = tuple([n + more for n, more in zip(extents, reach, strict=True)])
+    loops = Loops(extents, reach=(reach,))
+    r = Reading(0, Affine.identity(shape), tuple(range(len(shape))), shape, np.dtype(float), None, reach=loops.reach[0])
+    held, work = data.draw(cuts(len(shape))), data.draw(cuts(len(shape)))
+    have = [*owned(held, shape)]
+    need: list[set[tuple[int, ...]]] = [set() for _ in have]
+    for index in work.tiles():
+        box = r.box(tile_box(work.boundaries(extents), index))
+        need[work.member(index)].update(product(*box))
+    found = moved(
+        view_of(r, loops, extents),
+        loops,
+        stacked([boxes_of(held, shape, N)]),
+        stacked([boxes_of(work, extents, N)]),
+    )
+    assert found[0, 0].tolist() == [len(n - h) for n, h in zip(need, have, strict=True)]
 
 
 def boxes(lo: list[list[int]], hi: list[list[int]]) -> Boxes:

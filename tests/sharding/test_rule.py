@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distarray.errors import ShardingError
-from distarray.sharding.rule import ShardingRule
+from distarray.sharding.rule import ShardingRule, loop_of
 from distarray.testing import strategies as dst
 
 parse = ShardingRule.parse
@@ -27,7 +27,7 @@ def test_every_loop_is_parallel_reducing_or_whole(rule):
 @given(dst.rules())
 def test_a_loop_that_a_result_lacks_reduces_unless_whole(rule):
     for loop in rule.loops:
-        reduces = any(loop in t for t in rule.operands) and not all(loop in t for t in rule.results)
+        reduces = any(loop in map(loop_of, t) for t in rule.operands) and not all(loop in t for t in rule.results)
         assert (loop in rule.reducing or loop in rule.whole) == (reduces or loop in rule.whole)
 
 
@@ -55,6 +55,7 @@ def test_rule_survives_pickle_as_the_same_value(rule):
         "i j -> i k, k j | i: whole, j: whole, k: new(3)",
         "... -> | ...: argmax",
         "a_row b2 -> b2 | a_row: moments",
+        "i+ j, k -> i j | k: whole",
     ],
 )
 def test_rules_of_the_grammar_print_as_written(text):
@@ -125,6 +126,9 @@ def test_sides_may_be_empty():
         ("i-j -> i", "'i-j' is no loop"),
         ("... _0 -> _0", "give the others another name"),
         ("(i) -> i", "'(i)' is no loop"),
+        ("i -> i+", "'i+' is no loop"),
+        ("i+ j -> j", "loop 'i' has no extent"),
+        ("i+ i -> i", "names loop 'i' twice"),
     ],
 )
 def test_bad_rules_say_what_is_wrong(text, message):
@@ -166,6 +170,13 @@ def test_leading_axes_broadcast_as_in_numpy(operands):
         # An axis is cut with the result's axis, or broadcasts.
         aligned = resolved.results[0][len(expected) - len(shape) :]
         assert all(loop == name or (loop, n) == ("1", 1) for loop, name, n in zip(term, aligned, shape, strict=True))
+
+
+def test_an_axis_may_reach_beyond_its_loop():
+    rule = parse("i+ j, k -> i j | k: whole")
+    assert rule.bind([(7, 2), (3,)], [(5, 2)]) == {"i": 5, "j": 2, "k": 3}
+    with pytest.raises(ShardingError, match="axis 0 of extent 4 is shorter than its loop"):
+        rule.bind([(4, 2), (3,)], [(5, 2)])
 
 
 def test_leading_axes_of_matmul():

@@ -65,6 +65,8 @@ class View:
         Elements that one row of an axis stands for: more than 1 for the first of several axes that a reshape joins.
     shares
         Axes of which the reader needs a run of elements through all: they count by the share that is held.
+    reach
+        Per axis the elements that are read behind those of its loop.
     """
 
     terms: tuple[tuple[int, int, int], ...]
@@ -72,6 +74,7 @@ class View:
     extents: tuple[int, ...]
     scale: tuple[int, ...]
     shares: tuple[bool, ...]
+    reach: tuple[int, ...]
 
     @property
     def n_elements(self) -> int:
@@ -154,6 +157,7 @@ def view_of(r: Reading, loops: Loops, result_shape: tuple[int, ...]) -> View:
         tuple([r.lens.shape[axis] for axis in touched]),
         tuple(scale),
         tuple(shares),
+        tuple([r.reach[axis] if r.reach else 0 for axis in touched]),
     )
 
 
@@ -184,7 +188,8 @@ def needed(view: View, loops: Loops, boxes: Boxes) -> list[tuple[Numbers, Number
             found.append((np.zeros(busy.shape, np.int64), np.where(busy, view.extents[axis], 0)))
             continue
         unit = view.extents[axis] * view.scale[axis] // max(loops.extents[loop], 1) if loops.is_recut else 1
-        found.append((boxes.lo[..., loop] * unit, boxes.hi[..., loop] * unit))
+        end = boxes.hi[..., loop] + np.where(busy, view.reach[axis], 0) if view.reach[axis] else boxes.hi[..., loop]
+        found.append((boxes.lo[..., loop] * unit, end * unit))
     return found
 
 

@@ -159,6 +159,8 @@ def _flops(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> float:
         return 1 + max(1, len(join.steps)) if isinstance(join, Join) else 2
     if stage.family.is_fused or not loops.whole:
         return max(1, len(stage.instructions) + len(stage.combines))
+    if loops.reach:  # every element of a window is a factor
+        return 2
     # A kernel along whole axes (a sort, a transform) takes n log n for n elements, not what its loops multiply to.
     longest = max(loops.extents[i] for i in loops.whole)
     return max(1.0, log2(max(longest, 1))) * n_elements(loops) / max(1, prod(loops.extents))

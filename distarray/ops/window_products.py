@@ -1,0 +1,105 @@
+"""Products of windows: sums of products of every window of an array with another array, of which no window is made.
+
+A convolution, a weighted moving average and a filter of an image are such products. As a contraction of the view of all
+windows (`ops.sliding`) they would need these, which are as many times the array as a window has elements. Here a tile
+reads its part of the array and a halo behind it, and looks at that through a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from distarray.expr.affine import Affine
+from distarray.expr.bind import bind, bind_get
+from distarray.expr.expr import Expr
+from distarray.expr.op import declare
+from distarray.expr.params import Labels, SlidingParams, WindowProductParams
+from distarray.ops.joining import concat
+from distarray.ops.sliding import SLIDING
+from distarray.types import DType
+
+#: params: `WindowProductParams`
+WINDOW_PRODUCT = declare("window_product", "block")
+#: Of two vectors that are whole at one place, with all that sticks out.
+CONVOLVE = declare("convolve", "block", rule="i, j -> k | i: whole, j: whole, k: whole")
+
+
+def with_windows(
+    nodes: Sequence[Expr], labels: Sequence[Labels], result: Labels, dtype: DType, known_as: str
+) -> Expr | None:
+    """Return the sum of products of two operands if one is a view of windows that slide along axes of the result;
+    otherwise None.
+    """
+    for i, node in enumerate(nodes):
+        if node.op is SLIDING and node.memo is None and node.dtype.kind in "biufc":
+            params: SlidingParams = node.params
+            (x,) = node.nodes()
+            own = labels[i]
+            if all(own[axis] in result for axis in params.axes):
+                return window_product(x, params, nodes[1 - i], (own, labels[1 - i]), result, dtype, known_as)
+    return None
+
+
+def window_product(
+    x: Expr,
+    sliding: SlidingParams,
+    other: Expr,
+    labels: tuple[Labels, Labels],
+    result: Labels,
+    dtype: DType,
+    known_as: str,
+) -> Expr:
+    """Return the sum of products of the windows of `x` with another array.
+
+    Parameters
+    ----------
+    sliding
+        The windows.
+    labels
+        Of the windows, the axes within a window last, and of `other`: each in both or in the result.
+    result
+        Labels of the result, among them those of the axes that windows slide along.
+    known_as
+        The function of numpy that tells of floating-point events.
+    """
+    own, others = labels
+    extents = dict(zip(others, other.shape, strict=True))
+    shown = [n - sum([w - 1 for w, a in zip(sliding.window, sliding.axes) if a == i]) for i, n in enumerate(x.shape)]
+    extents |= dict(zip(own, (*shown, *sliding.window), strict=True))
+    terms = [
+        [f"l{label}" + "+" * (axis in sliding.axes) for axis, label in enumerate(own[: x.ndim])],
+        [f"l{label}" for label in others],
+    ]
+    whole = [label for label in extents if label in own[x.ndim :] or label not in result]
+    rule = f"{', '.join(' '.join(term) or '()' for term in terms)} -> {' '.join([f'l{label}' for label in result])}"
+    if whole:
+        rule += " | " + ", ".join([f"l{label}: whole" for label in whole])
+    params = WindowProductParams(rule, sliding.window, sliding.axes, labels, result, dtype.str, known_as)
+    made = bind(WINDOW_PRODUCT, (x, other), tuple([extents[label] for label in result]), dtype, params)
+    assert type(made) is Expr
+    return made
+
+
+def convolution(x: Expr, y: Expr, mode: str) -> Expr:
+    """Return the convolution of a vector with one that is not longer, as `numpy.convolve` has it in each mode.
+
+    Windows of the longer one are its inside. What stands before and behind it is no factor, not even one of 0: of inf
+    that would be nan. So the ends, of which each is as long as the shorter vector, are convolutions of their own.
+    """
+    n, m = x.size, y.size
+    turned = bind_get(y, Affine.identity(y.shape).flipped((0,)))
+    dtype = np.convolve(np.zeros(1, x.dtype), np.zeros(1, y.dtype)).dtype
+    inner = window_product(x, SlidingParams((m,), (0,)), turned, ((0, 1), (1,)), (0,), dtype, "convolve")
+    if mode == "valid" or m == 1:
+        return inner
+    before, after = (m - 1 - (m - 1) // 2, (m - 1) // 2) if mode == "same" else (m - 1, m - 1)
+
+    def end(first: int, begin: int, size: int) -> Expr:
+        made = bind(CONVOLVE, (bind_get(x, Affine((m - 1,), ((0, first, 1),))), y), (2 * m - 2,), dtype)
+        assert type(made) is Expr
+        return bind_get(made, Affine((size,), ((0, begin, 1),)))
+
+    whole: Expr = concat([end(0, m - 1 - before, before), inner, end(n - m + 1, m - 1, after)], axis=0)
+    return whole
