@@ -12,7 +12,7 @@ from math import prod
 from distarray.expr.expr import Environment
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
-from distarray.planner.loops import Loops, Reading, n_elements, stage_loops
+from distarray.planner.loops import Loops, Reading, n_elements, node_loops, stage_loops
 from distarray.planner.plan import Along, Cut, Followed, Limits, Pinned, Plan, Stage, Whole, Written
 from distarray.planner.shardings import Resolver, follow
 from distarray.planner.stages import group_stages
@@ -170,8 +170,8 @@ class _Propagation:
         return Cut(Along(best[1])) if best[1] >= 0 else None
 
     def _behind(self, i: int) -> tuple[int, tuple[int | None, ...]]:
-        """Return the largest array that elementwise work and views above it end in, and its axis for each axis of node
-        `i`.
+        """Return the largest array that node `i` is made of, as far down as nothing lies yet, and its axis for each
+        axis of the node that may be cut with it.
         """
         nodes, operands = self._graph.nodes, self._graph.operands
         axes: tuple[int | None, ...] = tuple(range(len(nodes[i].shape)))
@@ -183,6 +183,11 @@ class _Propagation:
                 below = operands[i][0]
             elif node.op.kind == "map":
                 below = next((o for o in operands[i] if o is not None and nodes[o].shape == node.shape), None)
+            elif not node.op.family.is_tiled and (loops := node_loops(node)).operands:
+                read = [o for o in operands[i] if o is not None]
+                below, runs = max(zip(read, loops.operands), key=lambda operand: nodes[operand[0]].nbytes)
+                along = [runs.index(loop) if loop in runs else None for loop in loops.results[0]]
+                axes = tuple(None if a is None else along[a] for a in axes)
             else:
                 break
             if below is None:

@@ -182,7 +182,7 @@ def test_a_convolution_with_a_long_vector_is_a_few_tasks(mode: Any) -> None:
     row = np.linspace(0, 1, 300)
     with counting() as c:
         y = dx.convolve(x, row, mode).persist()
-    assert c.by_class["tile"] <= 12
+    assert c.by_class["tile"] <= 5 * 4  # whatever the length of the row
     assert_close(y, np.convolve(np.arange(4000.0), row, mode))
 
 
@@ -212,7 +212,6 @@ def test_a_convolution_on_a_cluster_sends_the_halo(cluster4: Any) -> None:
     x = dx.asarray(a, sharding=("x",)).persist()
     with counting() as c:
         y = dx.convolve(x, row).persist()
-    # halos, the row, twice at one member each for the ends, what these are made of, and what tiles of the longer
-    # result begin earlier
-    assert c.bytes_moved <= 8 * m * (3 + 4 + 2 + 2 + 2)
+    # halos, the ends and what they are made of, and by how much the tiles of the longer result begin earlier
+    assert c.bytes_moved <= 8 * m * (3 + 2 + 1.5)
     assert_close(y, np.convolve(a, row))
