@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,10 +21,8 @@ from distarray.expr.affine import Affine
 from distarray.expr.expr import SOURCE, Expr, Stored
 from distarray.lazy import loaded
 from distarray.runtime.arrivals import in_event_loop
+from distarray.runtime.instantiate import new_run
 from distarray.sharding.sharding import Sharding
-
-_process = uuid.uuid4().hex[:8]
-_numbers = itertools.count()
 
 
 def is_dask_array_type(kind: type) -> bool:
@@ -43,7 +40,7 @@ class _GraphOfVersion(Mapping[Any, Any]):
         self.node = node
         # The version is live: until its blocks are in the graph no write in place may take them over.
         self._slot = node.hold()
-        self.layer = f"distarray-{_process}-{next(_numbers)}"
+        self.layer = f"distarray-{new_run()}"
         self._filled: tuple[str, dict[Any, Any], Sharding] | None = None
         self._lock = threading.Lock()
 

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from distarray import config, hooks
 from distarray.arguments import shown
+from distarray.errors import NotSupportedError
 from distarray.expr.expr import Environment
 from distarray.kernels.devices import n_devices
 from distarray.kernels.inside import is_inside_task
@@ -228,6 +229,10 @@ def parse_pin(
         # A layout is part of a type that says the cut too: the one that host arrays get.
         sharding = _default_cut(shape, env.team)
     pin = parse_sharding(sharding, shape, env.team.mesh, dtype, layout)
+    if pin.unreduced:
+        raise NotSupportedError(
+            f"sharding={shown(sharding)} asks for partial sums, which no array is; the planner makes and combines them"
+        )
     is_open = has_copies and not isinstance(sharding, str | Sharding)
     return pin.with_copies(env.is_cluster and (pin.is_copied or is_open))  # members that are threads share memory
 

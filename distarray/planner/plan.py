@@ -15,6 +15,7 @@ import numpy as np
 
 from distarray.expr.instructions import Instruction, Operand
 from distarray.expr.op import FAMILIES, Family, Kind
+from distarray.sharding.mesh import Mesh
 
 #: What plans say of who made them that have all stages at one member (`planner.alone`).
 ALONE = "one member"
@@ -149,7 +150,7 @@ class Parts:
     axes
         Per loop the axes of `mesh` that cut it, minor first.
     mesh
-        Names and sizes of the mesh's axes: the team's mesh in prime axes, or one of fewer places.
+        The team's mesh in prime axes, or one of fewer places; whoever owns its places is not said.
     order
         Positions of operands: blocks lie in memory as those of the first one.
     corner
@@ -158,7 +159,7 @@ class Parts:
 
     parts: tuple[int, ...]
     axes: tuple[tuple[str, ...], ...]
-    mesh: tuple[tuple[str, int], ...]
+    mesh: Mesh
     order: tuple[int, ...] = ()
     corner: Corner | None = None
 

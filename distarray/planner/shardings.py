@@ -257,12 +257,11 @@ def _resolved(
 
 def type_of_parts(cut: Parts, extents: Sequence[int], layout: tuple[int, ...], mesh: Mesh) -> Sharding:
     """Return the type that a cut into parts means, for loops of these extents and the mesh of the team."""
-    grid = Mesh(*zip(*cut.mesh, strict=True))
     bounds: list[tuple[int, ...] | None] = [None] * len(extents)
     if cut.corner is not None:
         loop, coordinates = cut.corner
-        bounds[loop] = _corner_bounds(extents[loop], cut.parts[loop], grid, coordinates)
-    return coarsened(type_of(grid, cut.axes, tuple(bounds), layout), mesh)
+        bounds[loop] = _corner_bounds(extents[loop], cut.parts[loop], cut.mesh, coordinates)
+    return coarsened(type_of(cut.mesh, cut.axes, tuple(bounds), layout), mesh)
 
 
 def _corner_bounds(extent: int, n_parts: int, mesh: Mesh, corner: Sequence[int]) -> tuple[int, ...]:

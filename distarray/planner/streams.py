@@ -240,15 +240,13 @@ def _in_order(sources: Sequence[Sequence[int]]) -> list[int]:
     [2, 3, 0, 1, 4]
     """
     found: dict[int, None] = {}
-
-    def visit(number: int) -> None:
-        if number not in found:
-            for n in sources[number]:
-                visit(n)
-            found[number] = None
-
-    for number in sorted({*range(len(sources))}.difference(*sources)):
-        visit(number)
+    stack = sorted({*range(len(sources))}.difference(*sources), reverse=True)
+    while stack:
+        left = [n for n in sources[stack[-1]] if n not in found]
+        if left:
+            stack += reversed(left)
+        else:
+            found[stack.pop()] = None
     return list(found)
 
 

@@ -81,7 +81,7 @@ def fitted(
     Else of those that run with blocks on disk, or of all, the one that holds least. It says so if it is above the limit
     (`above`).
     """
-    tries = limits_to_try(limits.member, env, is_worker=env.is_cluster)
+    tries = limits_to_try(env)
     if sum(node.nbytes for node in graph.nodes) <= tries[0]:  # even all of it at one member
         return plan
     trials = _Trials(plan, graph, env, limits, is_kept=is_kept)

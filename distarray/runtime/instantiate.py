@@ -261,11 +261,6 @@ def make_tasks(plan: Plan, graph: Graph, env: Environment, run: str) -> Lowered:
     return instance_of(plan, graph, env, run).lowered
 
 
-def make_tasks_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:
-    """Return the tasks of a plan that is only tried: see `instance_once`."""
-    return instance_once(plan, graph, env).lowered
-
-
 def instance_once(plan: Plan, graph: Graph, env: Environment) -> Instance:
     """Return a run of a plan that is only tried: see `lower.lower_once`."""
     return Instance(lower.lower_once(plan, graph, env, _site(env)), graph, env, "trial")

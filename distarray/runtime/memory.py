@@ -195,12 +195,13 @@ def is_limit_set(env: Environment) -> bool:
     return limit_option(env) is not None
 
 
-def limits_to_try(limit: int, env: Environment, *, is_worker: bool) -> tuple[int, ...]:
-    """Return the budgets that plans are to fit, in turn: `limit` if it is configured, and more where it is half of the
-    memory.
+def limits_to_try(env: Environment) -> tuple[int, ...]:
+    """Return the budgets that plans are to fit, in turn: the limit if it is configured, and more where it is half of
+    the memory.
 
     Up to the first a worker writes no block to disk, at the last it pauses.
     """
+    limit, is_worker = memory_limit(env), env.is_cluster
     if is_limit_set(env):
         return (limit,)
     unspilled = int((2 * limit * SPILLS - PROCESS_NBYTES) * UNDER_WAY) if is_worker else limit

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import count
 from math import prod
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import numpy as np
 from dask._task_spec import Task, TaskRef
@@ -25,15 +23,13 @@ from distarray.kernels.loans import is_lent
 from distarray.kernels.namespaces import Block
 from distarray.lower.messages import Transfer
 from distarray.runtime import counters, passage
+from distarray.runtime.instantiate import new_run
 from distarray.runtime.members import executor_for
 from distarray.runtime.reading import read_blocks
 from distarray.runtime.rehome import same_cut
 from distarray.sharding.boxes import relative, tile_box
 from distarray.sharding.sharding import Sharding
 from distarray.types import Shape
-
-_runs = count()
-_process = uuid4().hex[:8]
 
 
 class Piece(NamedTuple):
@@ -126,7 +122,7 @@ def _blocks(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: Ta
         assert all(piece.is_whole for tile in tiles for piece in tile.pieces), "a change of device leaves the cut"
         return _changed(node, env, tiles, target)
     # Blocks in this process are NumPy's, whatever their device is to be: their member brings them to it.
-    run, executor = f"{_process}-{next(_runs)}", executor_for(env)
+    run, executor = new_run(), executor_for(env)
     futures = []
     for number, (tile, block) in enumerate(zip(tiles, _made_here(node, tiles, target._replace(device="cpu")))):
         key = (f"dx-move-{run}", 0, number)
@@ -201,7 +197,7 @@ def _carried(block: Block, target: Target, backend: Backend, member: int) -> Blo
 def _changed(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: Target) -> list[Any]:
     """Return blocks that each member of a team of a cluster brings to another device."""
     memo = node.stored
-    run = f"{_process}-{next(_runs)}"
+    run = new_run()
     tasks: dict[Any, Task] = {}
     for number, tile in enumerate(tiles):
         refs = [memo.blocks[piece.number] for piece in tile.pieces]

@@ -175,7 +175,7 @@ def exceeds(
 def is_ample(nodes: Iterable[Expr], env: Environment, n_copies: int = COPIES) -> bool:
     """Return whether even one worker could hold all of some nodes, so many times, beside what members hold already."""
     held = max(held_in(env).values(), default=0)
-    most = limits_to_try(memory_limit(env), env, is_worker=True)[0]
+    most = limits_to_try(env)[0]
     return bool(held + n_copies * sum(node.nbytes for node in nodes) <= most)
 
 

@@ -70,13 +70,13 @@ def largest_part(bounds: Sequence[int]) -> int:
     return max(b - a for a, b in pairwise(bounds))
 
 
-def check_boundaries(bounds: Sequence[int], n: int | None = None) -> tuple[int, ...]:
-    """Return `bounds` as a tuple of ints, once it is known to cut `n` elements (any number if None).
+def check_boundaries(bounds: Sequence[int]) -> tuple[int, ...]:
+    """Return `bounds` as a tuple of ints, once it is known to cut some number of elements.
 
     Raises
     ------
     ShardingError
-        If there is no part, an entry is not an integer, the first is not 0, the last is not `n`, or they decrease.
+        If there is no part, an entry is not an integer, the first is not 0, or they decrease.
     """
     try:
         result = tuple(index(b) for b in bounds)
@@ -87,6 +87,4 @@ def check_boundaries(bounds: Sequence[int], n: int | None = None) -> tuple[int, 
     for i, (a, b) in enumerate(pairwise(result)):
         if b < a:
             raise ShardingError(f"boundaries {list(result)} decrease from {a} to {b} at part {i}")
-    if n is not None and result[-1] != n:
-        raise ShardingError(f"boundaries {list(result)} end at {result[-1]}, but the axis has {n} elements")
     return result

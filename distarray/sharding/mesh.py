@@ -21,7 +21,7 @@ from typing import Any
 
 from distarray.arguments import MAX_COUNT, integer
 from distarray.errors import ShardingError
-from distarray.sharding.cuts import MAX_PARTS, owner
+from distarray.sharding.cuts import MAX_PARTS
 
 _NAME = re.compile(r"%[1-9][0-9]*|[^\W\d]\w*")
 
@@ -175,24 +175,18 @@ class Mesh:
             raise ShardingError(f"coordinates {coordinates} are not in {self!r}")
         return sum(c * stride for c, stride in zip(coordinates, self.strides, strict=True))
 
-    def member(self, place: int, team_size: int | None = None) -> int:
+    def member(self, place: int) -> int:
         """Return the rank of the team member that a place belongs to: its owner, or its index over the axes that are
         not waves.
-
-        Parameters
-        ----------
-        place
-            Number of the place.
-        team_size
-            Members of the team, if fewer than `n_members`: then neighbouring ranks share a member, by the cut rule.
         """
         self._check(place)
         if self.owners is not None:
             return self.owners[place]
-        rank = sum((place // stride) % size * step for stride, size, step in self._member_digits)
-        if team_size is not None and team_size < self.n_members:
-            return owner(self.n_members, team_size, rank)
-        return rank
+        return sum((place // stride) % size * step for stride, size, step in self._member_digits)
+
+    def without_owners(self) -> Mesh:
+        """Return the mesh whose places belong to members by their order alone."""
+        return self if self.owners is None else Mesh(self.names, self.sizes)
 
     def with_waves(self, *sizes: int) -> Mesh:
         """Return this mesh with further wave axes of these sizes, appended as the fastest axes.

@@ -79,8 +79,6 @@ class Sharding:
     n_replicas: int = field(init=False)
     #: Whether no axis has explicit boundaries.
     is_regular: bool = field(init=False)
-    #: Whether every place holds the whole array.
-    is_replicated: bool = field(init=False)
     #: Mesh axes that are named nowhere, in mesh order.
     free_axes: tuple[str, ...] = field(init=False)
     # Per array axis (stride in places, size) of its mesh axes, minor first; then the same of the unreduced axes.
@@ -115,7 +113,6 @@ class Sharding:
         put(self, "n_replicas", mesh.size // (self.n_tiles * self.n_addends))
         put(self, "is_copied", self.is_copied and self.n_replicas > 1)
         put(self, "is_regular", all(b is None for b in bounds))
-        put(self, "is_replicated", self.n_tiles == 1 and self.n_addends == 1)
         put(self, "free_axes", tuple(name for name in mesh.names if name not in used))
         put(self, "_digits", digits)
         put(self, "_addend_digits", addend_digits)
@@ -216,16 +213,15 @@ class Sharding:
         """Return which addend of its tile a place holds; 0 when nothing is unreduced."""
         return _index_of(place, self._addend_digits)
 
-    def member(self, tile: Sequence[int], team_size: int | None = None, addend: int = 0) -> int:
-        """Return the rank of the team member at the primary place of a tile. Cost: about a microsecond.
-
-        Wave axes vary within a member; see `Mesh.member` for `team_size`.
+    def member(self, tile: Sequence[int], addend: int = 0) -> int:
+        """Return the rank of the team member at the primary place of a tile, within which wave axes vary. Cost: about a
+        microsecond.
         """
-        return self.mesh.member(self.place(tile, addend), team_size)
+        return self.mesh.member(self.place(tile, addend))
 
-    def members(self, tile: Sequence[int], team_size: int | None = None, addend: int = 0) -> tuple[int, ...]:
+    def members(self, tile: Sequence[int], addend: int = 0) -> tuple[int, ...]:
         """Return ranks of all members that hold an addend of a tile, ascending and distinct."""
-        return tuple(sorted({self.mesh.member(place, team_size) for place in self.places(tile, addend)}))
+        return tuple(sorted({self.mesh.member(place) for place in self.places(tile, addend)}))
 
     # -- other types --------------------------------------------------------------------------------------------
 

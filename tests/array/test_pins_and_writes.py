@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import distarray as dx
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
 from distarray.testing.assertions import assert_equal
 
 TEAM = dx.Team((2, 3), ("R", "C"))
@@ -57,3 +59,13 @@ def test_a_copy_lies_where_the_array_lies(shape: tuple[int, ...], eager: int) ->
         copy[...] = 2
         assert_equal(x, np.ones(shape))
         assert_equal(copy, np.full(shape, 2.0))
+
+
+@pytest.mark.parametrize("how", ["[8]+{T}", Sharding(Mesh(("T",), (2,)), ((),), (("T", "sum"),))], ids=["text", "type"])
+def test_no_array_is_partial_sums(how: Any) -> None:
+    """Such a type is one of intermediate results: who asks for an array of it is told so, before anything runs."""
+    team = dx.Team((2,), ("T",))
+    with pytest.raises(dx.NotSupportedError, match="partial sums"):
+        dx.zeros(8, team=team, sharding=how)
+    with pytest.raises(dx.NotSupportedError, match="partial sums"):
+        dx.ones(8, team=team).reshard(how)

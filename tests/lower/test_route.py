@@ -17,7 +17,7 @@ from distarray.lower.loop_tiles import _in_turns
 from distarray.lower.route import Turn, _by_turns
 from distarray.lower.template import Lowered
 from distarray.planner.shardings import with_waves
-from distarray.runtime.instantiate import make_tasks_once
+from distarray.runtime.instantiate import instance_once
 from distarray.runtime.planning import plan_of
 from distarray.sharding.boxes import Box, intersect_boxes
 from distarray.testing import counting
@@ -72,7 +72,7 @@ def lowered_product(limit: int) -> tuple[Lowered, Any, Any]:
         with dx.config.set(memory_limit=limit):
             product = x @ y
             plan, graph, env = plan_of([product.__dx_node__()])
-            return make_tasks_once(plan, graph, env), product, a @ b
+            return instance_once(plan, graph, env).lowered, product, a @ b
 
 
 def keys_of(lowered: Lowered, function: Any) -> list[Any]:
@@ -122,7 +122,7 @@ def test_partial_results_are_combined_where_they_are_made() -> None:
         x = dx.asarray(a, team=TEAM).reshard(dealt).persist()
         total = x.sum(axis=0)
         plan, graph, env = plan_of([total.__dx_node__()])
-        lowered = make_tasks_once(plan, graph, env)
+        lowered = instance_once(plan, graph, env).lowered
         np.testing.assert_allclose(np.asarray(total), a.sum(axis=0))
     assert len(keys_of(lowered, tasks.run_program)) == 40
     assert [t.source for t in lowered.transfers] == [1, 2, 3]  # one partial result of each other member
@@ -160,7 +160,7 @@ def test_between_two_members_there_is_one_message_however_many_tiles(name: str) 
         m = dx.asarray(a, team=TEAM).reshard(dx.Sharding(FINE, (("%1", "x"), ()))).persist()
         result = PROGRAMS[name](dx, m)
         plan, graph, env = plan_of([result.__dx_node__()])
-        lowered = make_tasks_once(plan, graph, env)
+        lowered = instance_once(plan, graph, env).lowered
         np.testing.assert_array_equal(np.asarray(result), PROGRAMS[name](np, a))
     # A message carries packs, or parts for one tile of the result; host data travel with tasks.
     packs = Counter((t.source, t.destination) for t in lowered.transfers)

@@ -18,8 +18,8 @@ from distarray.planner.partition.resolved import PartitionProblem
 from distarray.planner.plan import Limits
 from distarray.planner.propagation import propagate
 from distarray.planner.rates import Rates
-from distarray.planner.streams import Head, Streams
-from distarray.runtime.instantiate import make_tasks_once
+from distarray.planner.streams import Head, Streams, _in_order
+from distarray.runtime.instantiate import instance_once
 from distarray.runtime.planning import plan_of
 
 #: Small enough for tests to cut everything: bytes of a block, and of a tile.
@@ -81,7 +81,7 @@ def cuts_of(x: dx.DistArray, limits: Limits) -> list[tuple[str, tuple[int, ...],
         return []
     _, graph, env = plan_of([node])
     found = []
-    for draft in make_tasks_once(propagate(graph, env, limits), graph, env).drafts:
+    for draft in instance_once(propagate(graph, env, limits), graph, env).lowered.drafts:
         sizes = [graph.nodes[i].size for i in draft.stage.nodes]
         sizes += [prod(r.lens.shape) for r in draft.readings] + [
             prod(draft.loops.extents[a] for a in axes) for axes in draft.loops.results
@@ -217,3 +217,8 @@ def test_a_kernel_that_has_whole_rows_may_take_fewer_of_them_at_a_time() -> None
     finer = streams.streamed(found[0], 4)
     assert finer is not None
     assert finer.stages[0].cut.waves == ((0, 4),)
+
+
+def test_a_long_chain_of_stages_is_brought_in_order() -> None:
+    n = 5000
+    assert _in_order([[], *[[i] for i in range(n)]]) == list(range(n + 1))

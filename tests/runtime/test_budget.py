@@ -564,7 +564,7 @@ def test_what_cannot_be_in_memory_runs_in_small_tasks_with_blocks_on_disk(
         for module in ("budget", "fit"):
             monkeypatch.setattr(f"distarray.runtime.{module}.room_of", lambda env: room)
         monkeypatch.setattr("distarray.runtime.planning.memory_limit", lambda env: limit)
-        monkeypatch.setattr("distarray.runtime.fit.limits_to_try", lambda *args, is_worker: (limit,))
+        monkeypatch.setattr("distarray.runtime.fit.limits_to_try", lambda env: (limit,))
         y = a @ (b @ c)
         plan = y.explain()
         assert plan.programs == 0

@@ -18,7 +18,7 @@ from distarray.lower import lower
 from distarray.lower.liveness import Standing, liveness
 from distarray.planner.plan import Plan
 from distarray.runtime import fit
-from distarray.runtime.instantiate import make_tasks_once
+from distarray.runtime.instantiate import instance_once
 from distarray.runtime.planning import plan_of
 from distarray.testing import counting
 
@@ -142,7 +142,7 @@ def test_threads_of_a_member_each_hold_a_task() -> None:
     with dx.config.set(block_bytes=0, memory_limit="1MiB"):
         q, k, v = [(dx.asarray(rng.normal(size=(8, 300, 16)), team=TEAM) + 0).persist() for _ in range(3)]
         plan, graph, env = plan_of([attention(dx, q, k, v).__dx_node__()])
-        lowered = make_tasks_once(plan, graph, env)
+        lowered = instance_once(plan, graph, env).lowered
     of_threads = [liveness(lowered, graph, is_cluster=True, n_threads=n) for n in (1, 2, 3, 10**6)]
     peaks = [max(found.peak.values()) for found in of_threads]
     resident = max(of_threads[0].resident.values())

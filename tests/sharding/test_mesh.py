@@ -75,12 +75,6 @@ def test_waves_are_appended_with_fresh_names():
     assert mesh.without_waves() == Mesh(("x",), (2,))
 
 
-def test_ranks_beyond_the_team_share_members_by_the_cut_rule():
-    mesh = Mesh(("x",), (8,))
-    assert [mesh.member(place, 3) for place in range(8)] == [0, 0, 1, 1, 1, 2, 2, 2]
-    assert [mesh.member(place, 16) for place in range(8)] == list(range(8))
-
-
 @pytest.mark.parametrize(
     ("names", "sizes", "text"),
     [

@@ -102,14 +102,14 @@ def test_tile_of_a_place_reads_its_coordinates(case):
         assert sharding.tile(place) == tuple(expected)
 
 
-@given(dst.sharded(), st.integers(1, 12))
-def test_members_are_those_of_the_places(case, team_size):
+@given(dst.sharded())
+def test_members_are_those_of_the_places(case):
     _, sharding = case
     for tile in sharding.tiles():
-        of_places = {sharding.mesh.member(place, team_size) for place in sharding.places(tile)}
-        assert set(sharding.members(tile, team_size)) == of_places
-        assert sharding.member(tile, team_size) == sharding.mesh.member(sharding.place(tile), team_size)
-        assert max(of_places) < max(team_size, sharding.mesh.n_members)
+        of_places = {sharding.mesh.member(place) for place in sharding.places(tile)}
+        assert set(sharding.members(tile)) == of_places
+        assert sharding.member(tile) == sharding.mesh.member(sharding.place(tile))
+        assert max(of_places) < sharding.mesh.n_members
 
 
 def test_wave_axis_first_is_blocked_and_last_is_cyclic():
@@ -133,7 +133,7 @@ def test_waves_refine_the_cut_of_the_team():
 
 def test_whole_is_replicated_everywhere():
     sharding = Sharding.whole(MESH, 2, "F")
-    assert sharding.is_replicated
+    assert sharding.n_replicas == MESH.size
     assert sharding.parts == (1, 1)
     assert sharding.free_axes == ("x", "y", "z")
     assert sharding.places((0, 0)) == tuple(range(24))
@@ -144,9 +144,7 @@ def test_whole_is_replicated_everywhere():
 def test_addends_are_no_replicas():
     sharding = Sharding(MESH, ((), ("x",)), (("z", "sum"),))
     assert (sharding.n_addends, sharding.n_replicas, sharding.n_tiles) == (3, 2, 4)
-    assert not sharding.is_replicated
     assert sharding.places((0, 1), addend=2) == (MESH.place((1, 0, 2)), MESH.place((1, 1, 2)))
-    assert not Sharding(MESH, (), (("z", "sum"),)).is_replicated
 
 
 def test_a_place_outside_the_mesh_is_an_error():

@@ -1,7 +1,7 @@
 """Cuts of one axis, and how the blocks of two cuts overlap: all that costs and tables are made of.
 
-Block ``j`` of ``q`` of an extent ``e`` is ``[j * e // q, (j + 1) * e // q)``, so every number of parts is possible and
-sizes differ by at most one. Whatever a repartition costs is, by axis, a sum over overlapping pairs of blocks; over
+Blocks are those of the cut rule (`sharding.cuts`): every number of parts is possible, and sizes differ by at most one.
+Whatever a repartition costs is, by axis, a sum over overlapping pairs of blocks; over
 several axes it is the product of these sums, since blocks are boxes.
 """
 
@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+
+from distarray.sharding import cuts
 
 #: How an axis is cut: the number of regular parts, or all boundaries, from 0 to the extent.
 AxisCut: TypeAlias = int | tuple[int, ...]
@@ -26,7 +28,6 @@ def n_parts(cut: AxisCut) -> int:
     return len(cut) - 1 if isinstance(cut, tuple) else cut
 
 
-@lru_cache(maxsize=4096)
 def boundaries(extent: int, cut: AxisCut) -> tuple[int, ...]:
     """Return where the parts begin, and the extent.
 
@@ -35,7 +36,7 @@ def boundaries(extent: int, cut: AxisCut) -> tuple[int, ...]:
     """
     if isinstance(cut, tuple):
         return cut
-    return tuple([j * extent // cut for j in range(cut + 1)])
+    return cuts.boundaries(extent, cut)
 
 
 class Overlap(NamedTuple):

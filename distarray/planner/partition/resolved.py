@@ -187,7 +187,6 @@ def _said(facts: StageFacts, readings: Sequence[Any], regular: Cut | None, wante
         if tried and _is_same(follow(facts.loops, readings, tried, mesh), wanted):
             return Cut(Followed(tried))
     if regular is None:
-        names = tuple(zip(wanted.mesh.names, wanted.mesh.sizes, strict=True))
-        return Cut(Parts(wanted.parts, wanted.axes, names, order))
+        return Cut(Parts(wanted.parts, wanted.axes, wanted.mesh.without_owners(), order))
     assert isinstance(regular.rule, Parts)
     return replace(regular, rule=replace(regular.rule, order=order))

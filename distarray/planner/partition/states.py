@@ -255,8 +255,7 @@ class _Variables:
                     sharding = coarsened(type_of(mesh, fine.axes, (), layout), self._mesh)
                     if sharding not in seen:
                         seen.add(sharding)
-                        pairs = tuple(zip(mesh.names, mesh.sizes, strict=True))
-                        yield Cut(Parts(fine.parts, fine.axes, pairs)), sharding
+                        yield Cut(Parts(fine.parts, fine.axes, mesh.without_owners())), sharding
 
     def _realised(self, parts: tuple[int, ...], baseline: Sharding) -> Iterator[tuple[Cut | None, Sharding]]:
         """Yield the cuts into so many parts: the ways in which the axes of the mesh may give them."""
@@ -264,9 +263,8 @@ class _Variables:
         found = False
         for axes in islice(realised(parts, grid), MAX_STATES):
             found = True
-            pairs = tuple(zip(grid.names, grid.sizes, strict=True))
             sharding = coarsened(type_of(grid, axes, (), baseline.layout), self._mesh)
-            yield Cut(Parts(parts, axes, pairs)), sharding
+            yield Cut(Parts(parts, axes, grid.without_owners())), sharding
         if not found:
             yield None, baseline
 
@@ -282,8 +280,7 @@ class _Variables:
         for axes in regular_cuts(facts.loops.extents, facts.free, rest) or [uncut]:
             whole = tuple([(*names, *lead) if a == loop else names for a, names in enumerate(axes)])
             for mesh, fine in _with_waves(whole, grid, facts, self._limits):
-                pairs = tuple(zip(mesh.names, mesh.sizes, strict=True))
-                cut = Parts(fine.parts, fine.axes, pairs, corner=Corner(loop, corner))
+                cut = Parts(fine.parts, fine.axes, mesh.without_owners(), corner=Corner(loop, corner))
                 yield Cut(cut), type_of_parts(cut, facts.loops.extents, baseline.layout, self._mesh)
 
     def _followed(self, facts: StageFacts) -> Iterator[Sharding]:

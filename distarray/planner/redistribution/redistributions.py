@@ -19,7 +19,7 @@ from distarray.planner.redistribution.links import MemberMap, placed
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.problem import Problem
 from distarray.planner.redistribution.senders import Pieces, lacking, one_each, pieces, wanted
-from distarray.planner.redistribution.steps import AllToAll, DynSlice, Exchange, Step
+from distarray.planner.redistribution.steps import AllToAll, Exchange, Step
 from distarray.planner.redistribution.synthesize import Solution, source_tiles, synthesize, target_tiles
 from distarray.planner.redistribution.timing import messages
 from distarray.planner.redistribution.trace import Moment
@@ -387,7 +387,7 @@ def _in_waves(found: Redistribution, memory: int) -> Redistribution:
         return found
     room = []
     for i, s in enumerate(found.shape):
-        cells = lcm(*_part_counts(found, i))
+        cells = lcm(*[moment.parts[i] for moment in found.trace])
         room.append((s // cells, i))
     room.sort(key=lambda r: (-r[0], r[1]))
     chosen: list[tuple[int, int]] = []
@@ -404,20 +404,3 @@ def _in_waves(found: Redistribution, memory: int) -> Redistribution:
         f"redistribution of {found.shape}: needs at least {smallest} bytes per member, in {n} waves, but memory is "
         f"{memory}"
     )
-
-
-def _part_counts(found: Redistribution, i: int) -> list[int]:
-    """Return how many parts dimension `i` is in on the way."""
-    k = found.solution.problem.src_parts[i]
-    counts = [k]
-    for step in found.steps:
-        if isinstance(step, DynSlice) and step.dim == i:
-            k *= step.n
-        elif isinstance(step, AllToAll):
-            k = k // step.n if step.src_dim == i else k * step.n if step.dst_dim == i else k
-        elif step.op == "allgather" and step.dim == i:  # type: ignore[union-attr]  # gathers have a dimension
-            k //= step.n  # type: ignore[union-attr]
-        elif step.op == "exchange":
-            k = step.parts[i]  # type: ignore[union-attr]  # exchanges have parts
-        counts.append(k)
-    return counts
