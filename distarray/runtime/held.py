@@ -13,7 +13,7 @@ from distarray.lower.liveness import Liveness, Standing, liveness
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.runtime.members import executor_for
-from distarray.runtime.memory import n_tasks_at_once
+from distarray.runtime.memory import limits_to_try, n_tasks_at_once
 from distarray.runtime.task_graph import read_from_outside
 from distarray.runtime.wire import EMBED_NBYTES
 from distarray.scoped import Scoped
@@ -34,6 +34,13 @@ def held_in(env: Environment) -> Counter[int]:
     if coming := _AHEAD.get():
         found.update({rank: coming[home] for rank, home in enumerate(env.team.members) if home in coming})
     return found
+
+
+def has_room(env: Environment, nbytes: int) -> bool:
+    """Return whether even one worker could take so many bytes, beside the most that one holds already, with no block on
+    its disk.
+    """
+    return max(held_in(env).values(), default=0) + nbytes <= limits_to_try(env)[0]
 
 
 def peaks_of(lowered: Lowered, graph: Graph, env: Environment) -> Liveness:

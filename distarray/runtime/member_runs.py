@@ -36,10 +36,10 @@ from distarray.planner.graph import Graph
 from distarray.planner.redistributing import wishes
 from distarray.runtime.budget import most_beside_disk, most_in_memory
 from distarray.runtime.bundles import holdings
-from distarray.runtime.held import held_in, peaks_of, standing_of
+from distarray.runtime.held import has_room, peaks_of, standing_of
 from distarray.runtime.instantiate import Instance
 from distarray.runtime.members import executor_for
-from distarray.runtime.memory import limits_to_try, n_tasks_at_once
+from distarray.runtime.memory import n_tasks_at_once
 from distarray.runtime.promised import Promise, read_once
 from distarray.sharding.dealing import n_elements
 
@@ -175,10 +175,8 @@ def _bounded(instance: Instance) -> list[_Bounded]:
 
 def makes_little(lowered: Lowered, graph: Graph, env: Environment) -> bool:
     """Return whether members could hold all that tasks read, make and send, without ever freeing any of it."""
-    held = max(held_in(env).values(), default=0)
-    given = sum(node.nbytes for node in graph.nodes if node.memo is not None)
-    most = limits_to_try(env)[0]
-    return bool(held + given + SCRATCH * lowered.most_nbytes <= most)
+    given = sum([node.nbytes for node in graph.nodes if node.memo is not None])
+    return has_room(env, given + SCRATCH * lowered.most_nbytes)
 
 
 def _made_alone(instance: Instance, others: Callable[[], Iterable[Expr] | None]) -> frozenset[Leaf]:

@@ -19,11 +19,11 @@ from distarray.runtime import counters
 from distarray.runtime.budget import check_peak, excess_of, names_of, refuse
 from distarray.runtime.bundles import holdings
 from distarray.runtime.fit import fitted
-from distarray.runtime.held import held_in, peaks_of, standing_of
+from distarray.runtime.held import has_room, held_in, peaks_of, standing_of
 from distarray.runtime.instantiate import instance_of
 from distarray.runtime.known_rates import rates_for, rates_of
 from distarray.runtime.member_runs import makes_little, programs_of
-from distarray.runtime.memory import limits_to_try, memory_limit
+from distarray.runtime.memory import memory_limit
 from distarray.runtime.retention import is_beyond_memory
 from distarray.sharding.sharding import Sharding
 
@@ -174,9 +174,7 @@ def exceeds(
 
 def is_ample(nodes: Iterable[Expr], env: Environment, n_copies: int = COPIES) -> bool:
     """Return whether even one worker could hold all of some nodes, so many times, beside what members hold already."""
-    held = max(held_in(env).values(), default=0)
-    most = limits_to_try(env)[0]
-    return bool(held + n_copies * sum(node.nbytes for node in nodes) <= most)
+    return has_room(env, n_copies * sum([node.nbytes for node in nodes]))
 
 
 def uses_of(graph: Graph) -> list[int]:
