@@ -27,6 +27,8 @@ _WAYS_OUT = {
     "O": f"numbers: numpy.asarray(objects, dtype=float), or {_TEXT}",
     "V": "an array of each field: {name: dx.asarray(records[name]) for name in records.dtype.names}",
 }
+#: Kinds of NumPy's dtypes that are none of numbers, truth values or dates.
+FOREIGN = frozenset(_WAYS_OUT)
 
 
 @lru_cache(maxsize=1024)

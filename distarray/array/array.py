@@ -27,11 +27,12 @@ from distarray.array.methods import Methods
 from distarray.array.namespace import namespace
 from distarray.array.operators import PRIORITY, Operators
 from distarray.array.pickling import reduce_handle
+from distarray.array.versions import laid_out
 from distarray.errors import warn_user
 from distarray.expr.bind import bind_get
 from distarray.expr.expr import GET, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, Index, known_index, parse_index
-from distarray.expr.lens import Component, Link, Reshape
+from distarray.expr.lens import Component, Link, Reshape, get
 from distarray.ops import elementwise, paths
 from distarray.ops.creation import zeros_like
 from distarray.runtime import small
@@ -195,7 +196,10 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
                 "a DistArray of several blocks, or of another process, cannot be seen as a numpy array without a copy; "
                 "use x.local(member) for the block of one member of this process"
             )
-        host = self._host()
+        if self._lens and not copy and self._base in laid_out:
+            host: HostArray = get(self._lens, np.asarray(self._of_base(())))
+        else:
+            host = self._host()
         if dtype is not None:
             host = host.astype(dtype, copy=False)
         if is_number:

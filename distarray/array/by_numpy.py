@@ -21,6 +21,7 @@ from distarray.array.environment import forced_parts
 from distarray.array.handle import AnyHandle, Handle
 from distarray.array.lifetime import is_alone
 from distarray.array.versions import Base, block_type
+from distarray.dtypes import FOREIGN
 from distarray.expr.expr import GET, SOURCE
 from distarray.expr.indexing import Basic, parse_index
 from distarray.expr.lens import Affine, Lens
@@ -59,6 +60,8 @@ def _here(value: Any, seen: list[_Seen]) -> Any:
         seen.append((value, block))
         return block
     if kind is np.ndarray:
+        if value.dtype.kind in FOREIGN:  # as of larger arrays: there are none of texts and objects
+            raise _ElsewhereError
         seen.append((None, value))
         return value
     if kind is list or kind is tuple:
@@ -133,6 +136,8 @@ def _boxed(value: Any, x: Handle, seen: Sequence[_Seen]) -> Any:
     """Return what numpy's function returns of some blocks, each array as a handle that lives where `x` does, an
     argument as itself; None for what is none.
     """
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in FOREIGN:
+        return None
     if isinstance(value, np.ndarray):
         blocks = []
         for handle, block in seen:

@@ -249,6 +249,12 @@ class Handle:
         view._readonly = own or int(readonly)
         return view
 
+    def _of_base(self, lens: Lens) -> Self:
+        """Return a handle on all that this one may be a part of, seen through `lens`; as read-only as its owner."""
+        whole = _new(type(self))
+        whole._base, whole._lens, whole._read, whole._readonly = self._base, lens, None, int(self._readonly == OF_OWNER)
+        return whole
+
     def _seen_as(self, kind: type[AnyHandle]) -> AnyHandle:
         """Return a handle of another class on the same elements: the same base, seen through the same lens."""
         other = _new(kind)

@@ -8,7 +8,7 @@ from distarray.array import elements, window
 from distarray.array.access import copied
 from distarray.array.handle import Handle
 from distarray.array.outside import is_handed_out
-from distarray.array.versions import Base
+from distarray.array.versions import Base, laid_out
 from distarray.expr.expr import Expr, Stored, postorder
 from distarray.expr.lens import Lens, Reshape, get
 from distarray.kernels import loans
@@ -107,14 +107,14 @@ def own_memory(x: Handle) -> HostArray | None:
     """Return the memory of an array, to be read and written by anybody, as numpy's own arrays are; None where it is not
     one block of this process.
 
-    A view of a part of what is pending has none yet: all of its base may be much more than was asked for. An
-    array of a cluster has none, whether or not a copy of it has stayed here.
+    A view of a part of what is pending has none yet, unless somebody has asked for strides: all of its base may be much
+    more than was asked for. An array of a cluster has none, whether or not a copy of it has stayed here.
     """
     window.be_known()
     version = x._base.current
     if x._readonly or version.env.is_cluster or version.env.device != "cpu":
         return None
-    if version.memo is None and not x._is_whole:
+    if version.memo is None and not x._is_whole and x._base not in laid_out:
         return None
     if version.memo is None and version.nbytes > elements.FETCHED:
         elements.check_room(version)  # for a copy too, which several blocks need

@@ -14,6 +14,7 @@ import numpy as np
 
 from distarray.array.access import cast
 from distarray.array.handle import OF_OWNER, Handle, is_scalar
+from distarray.array.versions import laid_out
 from distarray.expr.affine import restored
 from distarray.expr.lens import kept_order, lens_shape, strided_dummy
 from distarray.ops.lenses import permute_lens
@@ -95,7 +96,16 @@ class MemoryLayout(Handle):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Return the bytes from one element to the next along each axis, in the array that numpy would have."""
+        """Return the bytes from one element to the next along each axis, in the array that numpy would have.
+
+        ``np.asarray`` of this array and of views of it, which gives what they show alone where that is less to compute
+        or to bring here, has all of their base from then on, with these strides: functions that get both
+        (``np.lib.stride_tricks.as_strided``) reach whatever they would reach in NumPy's.
+        """
+        laid_out.add(self._base)
+        return self._strides()
+
+    def _strides(self) -> tuple[int, ...]:
         base = self._base.current
         dummy = strided_dummy(base.shape, self._lens)
         unit = strided_dummy((1,)).itemsize
@@ -119,7 +129,7 @@ class MemoryLayout(Handle):
         if uic:
             raise ValueError("cannot set WRITEBACKIFCOPY flag to True")
         if write and any(
-            n > 1 and step == 0 for n, step in zip(lens_shape(self._base.current.shape, self._lens), self.strides)
+            n > 1 and step == 0 for n, step in zip(lens_shape(self._base.current.shape, self._lens), self._strides())
         ):
             raise ValueError("cannot set WRITEABLE flag to True of this array: it sees elements several times")
         if write and self._readonly == OF_OWNER:
@@ -177,10 +187,7 @@ class MemoryLayout(Handle):
         """Return the array that this one is a view of; None if it is none. It is another object at each call."""
         if self._is_owner:
             return None
-        base = self._base
-        whole: Self = object.__new__(type(self))
-        whole._base, whole._lens, whole._read, whole._readonly = base, base.order, None, int(self._readonly == OF_OWNER)
-        return whole
+        return self._of_base(self._base.order)
 
     @property
     def data(self) -> memoryview:

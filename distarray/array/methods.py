@@ -231,7 +231,7 @@ class Methods:
             return self._view(Bits(wanted.str))
         if not self.shape:
             raise ValueError("Changing the dtype of a 0d array is only supported if the itemsize is unchanged")
-        if self.size and self.shape[-1] != 1 and self.strides[-1] != self.itemsize:
+        if self.size and self.shape[-1] != 1 and self._strides()[-1] != self.itemsize:
             raise ValueError("To change to a dtype of a different size, the last axis must be contiguous")
         if self.shape[-1] * self.itemsize % wanted.itemsize:
             raise ValueError(
@@ -392,8 +392,11 @@ class Methods:
         return self._host().tolist()
 
     def tobytes(self: Any, order: Any = "C") -> bytes:
-        """Return the bytes of the elements in C order."""
-        return bytes(self._host().tobytes(order))
+        """Return the bytes of the elements in C order, in F order, or in that of both in which the array lies (A)."""
+        return bytes(self._host().tobytes(("F" if self.flags.fnc else "C") if order == "A" else order))
+
+    def __bytes__(self: Any) -> bytes:  # of a whole number so many zeros, as Python has it
+        return bytes(self.__index__()) if not self.ndim and self.dtype.kind in "iu" else self.tobytes()
 
     def tofile(self: Any, fid: str | os.PathLike[str], sep: str = "", format: str = "%s") -> None:
         """Write the elements to a file, as numpy does; see `distarray.tofile`."""

@@ -7,7 +7,9 @@ and nested lists are taken, types that say how they deal with arrays (``__array_
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from inspect import unwrap
 from typing import Any, Self, TypeAlias
@@ -16,11 +18,12 @@ import numpy as np
 
 from distarray.array import writes
 from distarray.array.at_call import binary_at_call, product_at_call, update_at_call
-from distarray.array.handle import AnyHandle, Handle
+from distarray.array.handle import AnyHandle, Handle, is_scalar
 from distarray.expr.bind import map_node, nested
 from distarray.expr.op import CATALOGUE, Op
 from distarray.ops import elementwise
 from distarray.ops.creation import full_like
+from distarray.types import HostArray
 
 #: The other operand: an array, a number, or whatever numpy makes an array of.
 Operand: TypeAlias = Any
@@ -64,8 +67,11 @@ def is_operand(value: object) -> bool:
 def _left_to(other: object, ufunc: np.ufunc, *operands: Operand, **options: Any) -> Any:
     """Return what becomes of an operator whose other operand is none of ours: numpy's rule (`NDArrayOperatorsMixin`).
 
-    Types that say how ufuncs treat them decide it there; for the others Python asks the operand itself.
+    Types that say how ufuncs treat them decide it there; for the others Python asks the operand itself. Dates and spans
+    of pandas, which know numpy's arrays alone, are numpy's.
     """
+    if isinstance(native := getattr(other, "asm8", None), np.generic):
+        return ufunc(*[native if operand is other else operand for operand in operands], **options)
     if getattr(type(other), "__array_ufunc__", None) is None:
         return NotImplemented
     return ufunc(*operands, **options)
@@ -140,11 +146,32 @@ def _compared(name: str, otherwise: bool | None) -> Callable[[AnyHandle, Operand
                     raise
         elif otherwise is None or hasattr(type(other), "__array_ufunc__") or hasattr(type(other), "__array_priority__"):
             return _left_to(other, getattr(np, name), self, other)  # type: ignore[no-any-return]  # theirs
+        objects = np.asarray(other)
+        if (
+            objects.dtype == object
+            and (found := _compared_to_objects(self, objects, is_equal=not otherwise)) is not None
+        ):
+            return found
         shape = np.broadcast_shapes(self.shape, np.shape(other) if not isinstance(other, str) else ())
         made: AnyHandle = full_like(self, otherwise, dtype=np.bool_, shape=shape)
         return made
 
     return operator
+
+
+def _compared_to_objects(x: AnyHandle, objects: HostArray, *, is_equal: bool) -> AnyHandle | None:
+    """Return which elements are equal (or are not) to objects of Python's, as Python compares them: dates, fractions,
+    decimal numbers. None if no element of this dtype is equal to any.
+    """
+    values, has_equal = np.zeros(objects.shape, x.dtype), np.zeros(objects.shape, np.bool_)
+    for at, given in np.ndenumerate(objects):
+        with suppress(TypeError, ValueError, OverflowError), warnings.catch_warnings(action="ignore"):
+            value = np.array(given, object).astype(x.dtype)
+            values[at], has_equal[at] = value, value.item() == given
+    if not has_equal.any():
+        return None
+    same: AnyHandle = _equal(x, values) & has_equal
+    return same if is_equal else _xor(same, True)
 
 
 def power(x1: Operand, x2: Operand) -> Any:
@@ -188,6 +215,7 @@ def _matmul_in_place(x1: Operand, x2: Operand) -> Any:
     return _matmul(x1, x2)
 
 
+_equal = _mapped("equal")
 _add = _mapped("add")
 _subtract = _mapped("subtract")
 _multiply = _mapped("multiply")
@@ -201,6 +229,24 @@ _lshift = _mapped("bitwise_left_shift")
 _rshift = _mapped("bitwise_right_shift")
 
 
+def _times(
+    multiply: Callable[[AnyHandle, Operand], AnyHandle], in_order: Callable[[Any, Any], tuple[Any, Any]]
+) -> Callable[[AnyHandle, Operand], AnyHandle]:
+    """Multiply, but for what numpy's ``*`` is with other classes of Python's and of its own: a number repeats lists and
+    tuples, and a `numpy.matrix` has a product of matrices.
+    """
+
+    def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
+        if type(other) not in _PLAIN:
+            if isinstance(other, list | tuple) and is_scalar(self):
+                return NotImplemented  # type: ignore[no-any-return]  # Python repeats it
+            if isinstance(other, np.matrix) and self.ndim:
+                return _matmul(*in_order(self, other))  # type: ignore[no-any-return]  # theirs
+        return multiply(self, other)
+
+    return operator
+
+
 class Operators(Handle):
     """Operators gives `DistArray` the operators of Python."""
 
@@ -208,7 +254,7 @@ class Operators(Handle):
 
     __add__ = _forward(_add, np.add)
     __sub__ = _forward(_subtract, np.subtract)
-    __mul__ = _forward(_multiply, np.multiply)
+    __mul__ = _times(_forward(_multiply, np.multiply), lambda x, other: (x, other))
     __truediv__ = _forward(_divide, np.divide)
     __floordiv__ = _forward(_floor_divide, np.floor_divide)
     __mod__ = _forward(_remainder, np.remainder)
@@ -222,7 +268,7 @@ class Operators(Handle):
 
     __radd__ = _reflected(_add, np.add)
     __rsub__ = _reflected(_subtract, np.subtract)
-    __rmul__ = _reflected(_multiply, np.multiply)
+    __rmul__ = _times(_reflected(_multiply, np.multiply), lambda x, other: (other, x))
     __rtruediv__ = _reflected(_divide, np.divide)
     __rfloordiv__ = _reflected(_floor_divide, np.floor_divide)
     __rmod__ = _reflected(_remainder, np.remainder)

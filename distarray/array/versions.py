@@ -42,6 +42,8 @@ _unsettled: weakref.WeakSet[Base] = weakref.WeakSet()
 #: Of bases whose members may have too little memory the versions before the current one, as long as something pending
 #: is made of them.
 _before: weakref.WeakKeyDictionary[Base, list[weakref.ref[Expr]]] = weakref.WeakKeyDictionary()
+#: Bases that somebody has asked for strides: where one of their elements lies from the others is what he goes by then.
+laid_out: weakref.WeakSet[Base] = weakref.WeakSet()
 #: Bytes of arrays that fit any memory limit.
 SMALL = 1 << 20
 

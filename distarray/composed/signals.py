@@ -19,6 +19,7 @@ from distarray.expr.bind import bind_map
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import differences, elementwise, joining, manipulation, searching
 from distarray.ops.families import by_numpy, ready_made
+from distarray.ops.programs import WHOLE_NBYTES
 from distarray.ops.window_products import convolution
 from distarray.types import AxesLike
 
@@ -108,7 +109,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         if period == 0:
             raise ValueError("period must be a non-zero value")
         x, knots, values, left, right = *_one_period(x, knots, values, abs(period)), None, None
-    is_small = max(knots.nbytes, values.nbytes) <= searching.WHOLE_NBYTES
+    is_small = max(knots.nbytes, values.nbytes) <= WHOLE_NBYTES
     if is_small and not x.device.startswith("strict"):  # the standard has no kernel for it
         found: Any = x._on(searching.interpolated(*[array.__dx_node__() for array in (x, knots, values)]))
     else:

@@ -383,6 +383,10 @@ def _argpartition(xp: Namespace, x: Block, *, params: Params) -> Block:
     return xp.argpartition(x, params[0], axis=-1)
 
 
+def _lexsort(xp: Namespace, *keys: Block, params: Params) -> Block:
+    return xp.lexsort(keys, axis=-1)
+
+
 def _searchsorted(xp: Namespace, row: Block, sought: Block, *, params: Params) -> Block:
     return xp.asarray(searchsorted(xp, row, sought, params[0]))
 
@@ -428,6 +432,7 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "count_tiles": _count_tiles,
     "first_tiles": _first_tiles,
     "interp": _interp,
+    "lexsort": _lexsort,
     "median": _of_rows("median"),
     "merge_tiles": _merge_tiles,
     "nanmedian": _of_rows("nanmedian"),

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from distarray.arguments import flag, host_array, integer
-from distarray.dtypes import as_dtype
+from distarray.dtypes import FOREIGN, as_dtype
 from distarray.errors import warn_user
 from distarray.expr.bind import bind, bind_map, unbox
 from distarray.expr.expr import Expr
@@ -307,8 +307,16 @@ def round(x: Array, /, decimals: int = 0) -> Array:
 
 
 def where(condition: Array, x1: Array, x2: Array, /) -> Array:
-    """Return `x1` where `condition` is true, else `x2`; all three broadcast."""
-    return bind_map(WHERE, (condition, x1, x2))
+    """Return `x1` where `condition` is true, else `x2`; all three broadcast.
+
+    Texts and objects are no elements here: of such host data the result is a NumPy array, and all is brought to it.
+    """
+    try:
+        return bind_map(WHERE, (condition, x1, x2))
+    except TypeError:
+        if not any(np.asarray(x).dtype.kind in FOREIGN for x in (x1, x2) if not hasattr(x, "__dx_node__")):
+            raise
+    return np.where(*[np.asarray(x) if hasattr(x, "__dx_node__") else x for x in (condition, x1, x2)])
 
 
 @ufunc_of(1)

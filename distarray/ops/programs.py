@@ -15,6 +15,9 @@ from distarray.expr.expr import Expr, lying
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
+#: A vector up to this size may be whole at every place, however small what is cut.
+WHOLE_NBYTES = 64 * 2**20
+
 
 class Ask(NamedTuple):
     """An Ask is what a program wants computed before it goes on.

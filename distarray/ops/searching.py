@@ -22,7 +22,7 @@ from distarray.ops.families import Array, by_numpy
 from distarray.ops.indexing import take
 from distarray.ops.joining import concat
 from distarray.ops.marks import chosen, counts_of, ranks_of, scattered
-from distarray.ops.programs import Ask, run, vector_cut
+from distarray.ops.programs import WHOLE_NBYTES, Ask, run, vector_cut
 from distarray.ops.reductions import sum as _sum
 from distarray.ops.runs import sorted_vector
 from distarray.sharding import cuts
@@ -36,9 +36,6 @@ INTERP = declare("interp", "block", rule="..., i, i -> ... | i: whole")
 SEARCHSORTED_BY = declare("searchsorted_by", "block", rule="i, i, ... -> ... | i: whole")
 #: How many elements of each tile stand before each sought element: one row for each tile. params: (side,)
 SEARCH_TILES = declare("search_tiles", "tiles")
-
-#: A vector up to this size may be whole at every place, however small what is cut.
-WHOLE_NBYTES = 64 * 2**20
 
 
 @by_numpy(np.searchsorted)

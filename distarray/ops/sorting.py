@@ -31,7 +31,7 @@ from distarray.ops.indexing import along, take, take_along_axis
 from distarray.ops.joining import stack
 from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import moveaxis
-from distarray.ops.programs import Program, run, together, vector_cut
+from distarray.ops.programs import WHOLE_NBYTES, Program, run, together, vector_cut
 from distarray.ops.runs import sorted_vector
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray, Shape
@@ -42,6 +42,8 @@ ARGSORT = declare("argsort", "block", rule="... i -> ... i | i: whole")
 #: params: (places that get the element which stands there in order,)
 PARTITION = declare("partition", "block", rule="... i -> ... i | i: whole")
 ARGPARTITION = declare("argpartition", "block", rule="... i -> ... i | i: whole")
+#: params: (rule,); operands: the keys, of which the last one goes first
+LEXSORT = declare("lexsort", "block")
 #: params: (how many, descending)
 TOP_TILES = declare("top_tiles", "tiles")
 
@@ -120,7 +122,10 @@ def sort_complex(a: Array) -> Array:
 
 @by_numpy(np.lexsort)
 def lexsort(keys: Any, axis: int = -1) -> Array:
-    """Return the indices that sort by several keys, the last one first: stable sorts from the first key to the last.
+    """Return the indices that sort by several keys, the last one first.
+
+    Vectors of more than 64 MiB that are cut are sorted one after the other, from the first key to the last; all others
+    are sorted as NumPy does it, where they are whole.
 
     Parameters
     ----------
@@ -142,6 +147,13 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
         normalize_axis(axis, 1)
         return operands.box(as_scalar(full((), 0, np.dtype(np.intp), operands.env)))
     axis = normalize_axis(axis, nodes[0].ndim)
+    is_little = sum([key.nbytes for key in nodes]) <= WHOLE_NBYTES
+    if operands.env.device == "cpu" and (is_little or all(few_rows(key, axis) is None for key in nodes)):
+        term = " ".join([*[f"i{a}" for a in range(nodes[0].ndim - 1)], "n"])
+        keys = [moveaxis(key, axis, -1) for key in nodes]
+        rule = f"{', '.join([term] * len(keys))} -> {term} | n: whole"
+        made = bind(LEXSORT, keys, keys[0].shape, np.dtype(np.intp), (rule,))
+        return operands.box(moveaxis(made, -1, axis))
     order = argsort(nodes[0], axis=axis)
     for key in nodes[1:]:
         if key.ndim == 1:

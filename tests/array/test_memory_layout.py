@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 import distarray as dx
 from distarray.testing import force_tiles
@@ -161,3 +162,45 @@ def test_base_is_the_whole_array_and_flags_of_memory_are_not_set() -> None:
     assert x.data.readonly is not np.asarray(x).flags.writeable
     assert dx.broadcast_to(x, (2, 6)).data.readonly
     assert (x.real.strides, (x + 1j).imag.strides) == ((8,), (16,))
+
+
+def _strided(m: Any, name: str) -> Any:
+    """Return what NumPy's function makes of an array and its strides, of views of what may be pending."""
+    lattice = m.arange(36.0).reshape(6, 6)
+    twelve = m.arange(12.0).reshape(3, 4)
+    x, shape, factor = {
+        "every other": (m.arange(20.0)[::2], (8, 3), 2),
+        "patches": (lattice[1:, 1:], (4, 4, 2, 2), 2),
+        "inner patches": ((lattice + 0)[1:-1, 1:-1], (3, 3, 2, 2), 2),
+        "backwards": (m.arange(12.0)[::-1], (3,), 1),
+        "twice": ((m.arange(20.0)[::2] * 1)[::2], (3, 2), 2),
+        "turned": ((twelve + 1).T, (3, 3), 1),
+        "turned rows": (twelve.T[1:], (2, 3), 1),
+    }[name]
+    return as_strided(x, shape, x.strides * (factor if len(x.strides) * factor == len(shape) else 1))
+
+
+@pytest.mark.parametrize("eager_bytes", [0, 1 << 20])
+@pytest.mark.parametrize(
+    "name", ["every other", "patches", "inner patches", "backwards", "twice", "turned", "turned rows"]
+)
+def test_strides_are_those_of_the_memory_that_numpy_gets(name: str, eager_bytes: int) -> None:
+    """A view of what was pending was a compact copy, with other strides: NumPy read memory of somebody else."""
+    with dx.config.set(eager_bytes=eager_bytes):
+        np.testing.assert_array_equal(np.asarray(_strided(dx, name)), _strided(np, name))
+
+
+def test_a_view_reaches_what_lies_before_it_in_its_base() -> None:
+    """As `scipy.linalg.toeplitz` has it: rows that begin one element earlier each."""
+    for m in (np, dx):
+        v = m.concatenate([m.arange(4.0)[::-1], m.arange(3.0) + 9])
+        (step,) = v.strides
+        found = as_strided(v[3:], (4, 4), (-step, step))
+        assert np.asarray(found)[:, 0].tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.cluster
+def test_strides_on_a_cluster_are_those_of_what_comes_here(cluster4: Any) -> None:
+    x, a = dx.arange(40.0, sharding=("x",))[::2], np.arange(40.0)[::2]
+    assert np.asarray(x).strides == (8,)  # as long as nobody asks, what is shown is all that comes
+    np.testing.assert_array_equal(as_strided(x, (8, 3), x.strides * 2), as_strided(a, (8, 3), a.strides * 2))

@@ -240,7 +240,9 @@ def test_many_rows_stay_whole() -> None:
     assert_equal(y, np.sort(values, axis=1))
 
 
-def test_lexsort_and_rows_across_tiles() -> None:
+@pytest.mark.parametrize("whole_nbytes", [0, 1 << 20])
+def test_lexsort_and_rows_across_tiles(monkeypatch: pytest.MonkeyPatch, whole_nbytes: int) -> None:
+    monkeypatch.setattr("distarray.ops.sorting.WHOLE_NBYTES", whole_nbytes)
     rng = np.random.default_rng(0)
     a = rng.integers(0, 4, (90, 3))
     team = dx.Team((3,), ("R",))

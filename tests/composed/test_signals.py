@@ -9,7 +9,7 @@ import pytest
 from helpers import some
 
 import distarray as dx
-from distarray.ops import searching
+from distarray.composed import signals
 from distarray.testing import counting, force_tiles
 
 INF, NAN = np.inf, np.nan
@@ -89,7 +89,7 @@ def test_gradient_notices_evenly_spaced_coordinates(name: str, edge_order: int, 
 @pytest.mark.parametrize("tiles", [3, 1])
 def test_interpolation_is_numpys(monkeypatch: pytest.MonkeyPatch, of_values: str, is_large: bool, tiles: int) -> None:
     """By one kernel where the points are whole at each member; of more points by those beside each position."""
-    monkeypatch.setattr(searching, "WHOLE_NBYTES", 0 if is_large else 1 << 20)
+    monkeypatch.setattr(signals, "WHOLE_NBYTES", 0 if is_large else 1 << 20)
     x = np.array([-1.0, 0.0, 0.25, 3.0, NAN, 7.5, 8.0, 9.0, INF])
     for n in (1, 2, 5):
         points, values = np.linspace(0, 8, n), np.arange(n) * (1 - 2j if of_values == "c16" else 1.5)

@@ -299,6 +299,7 @@ def catalogue() -> dict[str, Expr]:
         "segment_reduce": ops.segment_reduce(x, [0, 1, 0], func="var"),
         "segment_reduce_all": ops.segment_reduce(x, node(np.array([0, 1, 0])), 2, func="var"),
         "sliding_window_view": read_windows(x, Sliding((2,), (1,), (3, 3, 2))),
+        "lexsort": sorting.lexsort([matrix(), matrix()], axis=0),
         "window_product": window_product(
             x, SlidingParams((2,), (1,)), node(np.ones((2, 3))), ((0, 1, 2), (2, 3)), (1, 0, 3), np.dtype("f8"), "dot"
         ),
