@@ -83,7 +83,7 @@ def cut_of(style: Style, facts: StageFacts, mesh: Mesh) -> Cut:
     parts = Parts(
         parts=tuple([prod(map(fine.axis_size, names)) for names in dealt]),
         axes=tuple([tuple(reversed(names)) for names in dealt]),
-        mesh=tuple(zip(fine.names, fine.sizes, strict=True)),
+        mesh=fine.without_owners(),
     )
     return Cut(parts, waves=((at[style.roles[0]], style.waves),) if style.waves > 1 else ())
 

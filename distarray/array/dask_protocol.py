@@ -21,7 +21,7 @@ from distarray.expr.affine import Affine
 from distarray.expr.expr import SOURCE, Expr, Stored
 from distarray.lazy import loaded
 from distarray.runtime.arrivals import in_event_loop
-from distarray.runtime.instantiate import new_run
+from distarray.runtime.run_names import new_run
 from distarray.sharding.sharding import Sharding
 
 

@@ -34,9 +34,9 @@ from distarray.lower.template import Lowered, Template
 from distarray.planner.rates import RateTable, own_part
 from distarray.runtime.clients import n_threads
 from distarray.runtime.first_look import seconds_of
-from distarray.runtime.instantiate import new_run
 from distarray.runtime.known_rates import Calibration, WorkerFacts, signature, worker_facts
 from distarray.runtime.members import executor_for
+from distarray.runtime.run_names import new_run
 from distarray.runtime.task_graph import MemberRun
 from distarray.sharding.sharding import Sharding
 

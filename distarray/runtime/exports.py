@@ -22,13 +22,14 @@ from distarray.runtime.bundles import futures_behind
 from distarray.runtime.evaluate import settle
 from distarray.runtime.held import peaks_of
 from distarray.runtime.hosts import place
-from distarray.runtime.instantiate import Instance, new_run
+from distarray.runtime.instantiate import Instance
 from distarray.runtime.member_runs import programs_of
 from distarray.runtime.members import executor_for, locked
 from distarray.runtime.memory import is_limit_set
 from distarray.runtime.planning import context_of, is_ample
 from distarray.runtime.prepare import Prepared, prepare
 from distarray.runtime.promised import PromisedBlocks, make_here
+from distarray.runtime.run_names import new_run
 from distarray.runtime.running import count, sent
 from distarray.runtime.task_graph import taken_out
 from distarray.sharding.sharding import Sharding

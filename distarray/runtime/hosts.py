@@ -24,7 +24,6 @@ from distarray.planner.plan import Plan
 from distarray.runtime import counters
 from distarray.runtime.budget import excess_of, refuse
 from distarray.runtime.held import peaks_of
-from distarray.runtime.instantiate import new_run
 from distarray.runtime.members import LOCK, executor_for
 from distarray.runtime.planning import (
     USES_BEFORE_SEARCH,
@@ -37,6 +36,7 @@ from distarray.runtime.planning import (
 )
 from distarray.runtime.reading import STAYS_NBYTES
 from distarray.runtime.rehome import keep_host
+from distarray.runtime.run_names import new_run
 from distarray.runtime.wire import EMBED_NBYTES
 from distarray.sharding.dealing import dealt, n_elements
 from distarray.sharding.sharding import Sharding

@@ -6,8 +6,6 @@ are unique per evaluation: a key that named other work before would return the o
 
 from __future__ import annotations
 
-import itertools
-import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -38,14 +36,6 @@ from distarray.runtime.promised import Promise, PromisedBlocks, promised_of
 from distarray.runtime.shipping import shipped
 from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
-
-_runs = itertools.count()
-_process = uuid.uuid4().hex[:8]
-
-
-def new_run() -> str:
-    """Return a name for tasks that no others have had or will have."""
-    return f"{_process}-{next(_runs)}"
 
 
 class Instance:

@@ -23,10 +23,10 @@ from distarray.kernels.loans import is_lent
 from distarray.kernels.namespaces import Block
 from distarray.lower.messages import Transfer
 from distarray.runtime import counters, passage
-from distarray.runtime.instantiate import new_run
 from distarray.runtime.members import executor_for
 from distarray.runtime.reading import read_blocks
 from distarray.runtime.rehome import same_cut
+from distarray.runtime.run_names import new_run
 from distarray.sharding.boxes import relative, tile_box
 from distarray.sharding.sharding import Sharding
 from distarray.types import Shape

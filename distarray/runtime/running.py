@@ -25,7 +25,7 @@ from distarray.runtime.budget import check_held, check_whole_kernels
 from distarray.runtime.clocks import measurement, timed, with_clocks
 from distarray.runtime.donation import inplace_results, kept
 from distarray.runtime.flights import Flight
-from distarray.runtime.instantiate import Instance, instance_of, new_run
+from distarray.runtime.instantiate import Instance, instance_of
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.member_runs import kept_sizes, memory_of, programs_of
 from distarray.runtime.members import executor_for
@@ -33,6 +33,7 @@ from distarray.runtime.planning import uses_of
 from distarray.runtime.prepare import prepare
 from distarray.runtime.progress import planning
 from distarray.runtime.promised import joined
+from distarray.runtime.run_names import new_run
 from distarray.runtime.task_graph import MemberRun, label_of
 
 #: Bytes that are read and made per step below which steps run one after the other in the calling thread.
