@@ -277,6 +277,10 @@ def value_of(
         return tables.BLOCK[node.op.name](np, *blocks, params=(*node.params, *late_params(node), (0,) * node.ndim))
     late = late_params(node) if kind == "block" else ((0,) * blocks[0].ndim,)
     params = (*node.params, *late) if late else node.params
+    if (placed := tables.PLACED.get(node.op.name)) is not None:
+        out = empty_for(NUMPY, blocks[0], node.shape, node.dtype)
+        placed(out, *blocks, params=params, start=0)
+        return out
     if node.op.name in tables.FILL:
         out = empty_for(NUMPY, blocks[0], node.shape, node.dtype)
         tables.FILL[node.op.name](out, *blocks, params=params)

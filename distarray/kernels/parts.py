@@ -12,15 +12,32 @@ from distarray.kernels.threads import run_along
 
 
 def filled(
-    parting: Parting | None, blocks: Sequence[Array], kernel: Callable[[Sequence[Array], Array], None], out: Array
+    parting: Parting | None,
+    blocks: Sequence[Array],
+    kernel: Callable[[Sequence[Array], Array, int], None],
+    out: Array,
+    offset: Sequence[int] = (),
 ) -> Array:
-    """Return `out`, which a kernel has filled with what it makes of some blocks; for `parting` see `in_parts`."""
+    """Return `out`, which a kernel has filled with what it makes of some blocks.
+
+    Parameters
+    ----------
+    parting
+        See `in_parts`.
+    kernel
+        Takes the blocks, where they go, and where that begins along the loop that is cut; along the first one if none
+        is.
+    offset
+        Where `out` begins, by loop; 0 if nothing is said.
+    """
     if parting is None:
-        kernel(blocks, out)
+        kernel(blocks, out, offset[0] if offset else 0)
         return out
+    start = offset[parting.loop] if offset else 0
 
     def part(begin: int, end: int) -> None:
-        kernel(_here(parting, blocks, begin, end), _cut(out, parting.results[0], slice(begin, end)))
+        here = _parts_of(parting, blocks, start, range(start + begin, start + end))
+        kernel(here, _cut(out, parting.results[0], slice(begin, end)), start + begin)
 
     run_along(out.shape[parting.results[0]], parting.n, part)
     return out
@@ -36,22 +53,25 @@ def in_parts(parting: Parting | None, blocks: Sequence[Array], kernel: Callable[
     """
     if parting is None:
         return kernel(blocks)
+    assert not parting.halo, "kernels whose operands have halos fill a block"
     extent = next(b.shape[axis] for b, axis in zip(blocks, parting.operands, strict=True) if axis >= 0)
     joined = _JoinedParts(extent, parting.results)
 
     def part(begin: int, end: int) -> None:
-        joined.put(slice(begin, end), kernel(_here(parting, blocks, begin, end)))
+        joined.put(slice(begin, end), kernel(_parts_of(parting, blocks, 0, range(begin, end))))
 
     run_along(extent, parting.n, part)
     return joined.blocks[0] if len(joined.blocks) == 1 else tuple(joined.blocks)
 
 
-def _here(parting: Parting, blocks: Sequence[Array], begin: int, end: int) -> list[Array]:
-    """Return what a part of the loop needs of some blocks."""
-    reach = parting.reach or (0,) * len(blocks)
-    return [
-        _cut(b, axis, slice(begin, end + more)) for b, axis, more in zip(blocks, parting.operands, reach, strict=True)
-    ]
+def _parts_of(parting: Parting, blocks: Sequence[Array], start: int, loop: range) -> list[Array]:
+    """Return what a part of the loop needs of some blocks, which are those of a tile that begins at `start`."""
+    halo = parting.halo or ((0, 0),) * len(blocks)
+    found = []
+    for block, axis, (before, behind) in zip(blocks, parting.operands, halo, strict=True):
+        first = max(0, start - before)  # the element of the axis with which the block begins
+        found.append(_cut(block, axis, slice(max(0, loop.start - before) - first, loop.stop + behind - first)))
+    return found
 
 
 def _cut(block: Array, axis: int, place: slice) -> Array:

@@ -123,15 +123,19 @@ class Parting(NamedTuple):
         By result the axis along which the loop runs.
     nbytes
         What parts hold at a time that were computed and are not yet in their place.
-    reach
-        By operand how many elements a part needs behind its own; none if it is empty.
+    halo
+        By operand how many elements a part needs before and behind its own, as far as there are any; none if it is
+        empty.
+    loop
+        The number of the loop.
     """
 
     n: int
     operands: tuple[int, ...]
     results: tuple[int, ...]
     nbytes: int
-    reach: tuple[int, ...] = ()
+    halo: tuple[tuple[int, int], ...] = ()
+    loop: int = 0
 
 
 @dataclass(frozen=True, slots=True)

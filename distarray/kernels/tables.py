@@ -176,6 +176,9 @@ class _Table(dict[str, Callable[..., Any]]):
 
 #: ``(out, *blocks, params=params)``: kernels of `BLOCK` that fill a NumPy block: see `backends.empty_for`.
 FILL: dict[str, Callable[..., None]] = {**fourier.FILL, **ufuncs.FILL, **window_products.FILL}
+#: ``(out, *blocks, params=params, start=start)``: kernels that fill a block of any backend, and have to know where that
+#: begins along the first loop.
+PLACED: dict[str, Callable[..., None]] = window_products.PLACED
 #: ``(backend, box, global shape, dtype, params, runtime) -> block``; box: (low, high) per axis.
 CREATE = _Table(
     {

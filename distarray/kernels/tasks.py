@@ -373,14 +373,18 @@ def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     backend = backend_for(stage.device, tile.member)
     blocks = _blocks_of(stage, tile, args, backend)
 
-    if backend.xp is np and stage.name in tables.FILL:
+    placed = tables.PLACED.get(stage.name)
+    if placed is not None or (backend.xp is np and stage.name in tables.FILL):
 
-        def fill(here: Sequence[Array], out: Array) -> None:
-            tables.FILL[stage.name](out, *here, params=stage.params)
+        def fill(here: Sequence[Array], out: Array, start: int) -> None:
+            if placed is not None:
+                placed(out, *here, params=stage.params, start=start)
+            else:
+                tables.FILL[stage.name](out, *here, params=stage.params)
 
         out = empty_for(backend, blocks[0], tile.shape, stage.stores[0])
         with hearing(stage.name, stage.where):
-            return filled(stage.parts, blocks, fill, out)
+            return filled(stage.parts, blocks, fill, out, tile.offset)
 
     def kernel(here: Sequence[Array]) -> Any:
         return _plain(tables.BLOCK[stage.name](backend.xp, *here, params=stage.params))
@@ -435,7 +439,7 @@ def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     if backend.xp is not np:
         return tables.take(backend.xp, blocks[0], blocks[1:], stage.params)
 
-    def fill(here: Sequence[Array], out: Array) -> None:
+    def fill(here: Sequence[Array], out: Array, start: int) -> None:
         _take_into(out, here[0], here[1:], stage.params)
 
     return filled(stage.parts, blocks, fill, backend.empty(tile.shape, blocks[0].dtype))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from distarray.expr.affine import namespace
 from distarray.expr.errstates import named
 from distarray.expr.lens import windows_of
 from distarray.expr.params import WindowProductParams
 from distarray.kernels import products
 from distarray.kernels.monoids import MONOIDS
-from distarray.kernels.namespaces import Block, Namespace, astype
+from distarray.kernels.namespaces import Block, Namespace, Params, astype
 from distarray.kernels.slices import boxes, slice_extents
 from distarray.types import HostArray
 
@@ -32,18 +33,10 @@ def window_product(xp: Namespace, x: Block, other: Block, *, params: WindowProdu
 def fill(out: HostArray, x: HostArray, other: HostArray, *, params: WindowProductParams) -> None:
     """Write the sum of products of the windows of a block with another one, some windows at a time."""
     with named(params.known_as):
-        if x.ndim == other.ndim == 1 and params.labels[1] == params.labels[0][1:] and out.ndim == 1:
-            _convolve(out, x, other)
+        if x.ndim == other.ndim == out.ndim == 1 and params.labels[1] == params.labels[0][1:]:
+            convolution(out, x, other[::-1], params=("", 0), start=0)
         else:
             _panel_by_panel(out, x, other, params)
-
-
-def _convolve(out: HostArray, x: HostArray, row: HostArray) -> None:
-    """Write the products of the windows of a vector with one row: numpy's loop, which reads the vector as it lies."""
-    turned, more = row[::-1], row.size - 1
-    for lo in range(0, out.size, CONVOLVED):
-        here = out[lo : lo + CONVOLVED]
-        here[...] = np.convolve(x[lo : lo + here.size + more], turned, "valid")
 
 
 def _panel_by_panel(out: HostArray, x: HostArray, other: HostArray, params: WindowProductParams) -> None:
@@ -60,17 +53,48 @@ def _panel_by_panel(out: HostArray, x: HostArray, other: HostArray, params: Wind
         out[there] = products.contract(np, (others, own), result, other[part], windows[panel], dtype=dtype)
 
 
-def convolve(xp: Namespace, x: Block, y: Block, *, params: Any) -> Block:
-    """Return the full convolution of two vectors; an element that is missing beside them is no factor."""
+def convolution(out: Block, x: Block, row: Block, *, params: Params, start: int) -> None:
+    """Write a part of the convolution of a vector with a row; what is missing beside the vector is no factor.
+
+    Parameters
+    ----------
+    out
+        What is made for the elements from `start` on.
+    x
+        The elements of the vector that are needed, of those that there are.
+    params
+        The rule, and how many elements before one its own result needs.
+    """
+    _, before = params
+    xp, n, m = namespace(x), out.shape[0], row.shape[0]
+    first = max(0, start - before)  # the element with which `x` begins
+    for lo in range(0, n, CONVOLVED):
+        hi = min(lo + CONVOLVED, n)
+        wanted = start + lo - before + m - 1  # as `numpy.convolve` counts all that it makes, from the first element
+        low = max(0, start + lo - before)
+        part = x[low - first : start + hi - before + m - 1 - first]
+        is_inside = wanted == low + m - 1 and part.shape[0] == hi - lo + m - 1
+        if is_inside and xp is np:
+            out[lo:hi] = np.convolve(part, row, "valid")
+        else:
+            out[lo:hi] = _convolved(xp, part, row)[wanted - low : wanted - low + hi - lo]
+
+
+def _convolved(xp: Namespace, x: Block, row: Block) -> Block:
+    """Return all of the convolution of two vectors, each sum in the order of the elements of `x`."""
+    if xp is np and x.size < row.size:  # numpy takes the longer one's
+        return np.convolve(x[::-1], row[::-1])[::-1]
     if hasattr(xp, "convolve"):
-        return xp.convolve(x, y)
-    made = xp.zeros(x.shape[0] + y.shape[0] - 1, dtype=xp.result_type(x.dtype, y.dtype), device=x.device)
-    for k in reversed(range(y.shape[0])):  # in numpy's order
-        made[k : k + x.shape[0]] += x * y[k]
+        return xp.convolve(x, row)
+    made = xp.zeros(x.shape[0] + row.shape[0] - 1, dtype=xp.result_type(x.dtype, row.dtype), device=x.device)
+    for k in reversed(range(row.shape[0])):  # in numpy's order
+        made[k : k + x.shape[0]] += x * row[k]
     return made
 
 
 #: As `tables.BLOCK`.
-BLOCK: dict[str, Any] = {"window_product": window_product, "convolve": convolve}
+BLOCK: dict[str, Callable[..., Block]] = {"window_product": window_product}
 #: As `tables.FILL`.
-FILL: dict[str, Any] = {"window_product": fill}
+FILL: dict[str, Callable[..., None]] = {"window_product": fill}
+#: As `tables.PLACED`.
+PLACED: dict[str, Callable[..., None]] = {"convolution": convolution}

@@ -47,6 +47,6 @@ def parting(low: Lowering, draft: Draft) -> Parting | None:
     nbytes = sum([prod([extents[i] for i in axes]) * dtype.itemsize for axes, dtype in results])
     n = min(extents[loop], n_threads * max(1, -(-nbytes // (n_threads * PART_NBYTES))))
     axes_of = [axes.index(loop) if loop in axes else -1 for axes in loops.operands]
-    reach = tuple([more[axis] if axis >= 0 else 0 for more, axis in zip(loops.reach, axes_of)])
+    halo = tuple([around[axis] if axis >= 0 else (0, 0) for around, axis in zip(loops.halo, axes_of)])
     results_along = tuple([axes.index(loop) for axes in loops.results])
-    return Parting(n, tuple(axes_of), results_along, -(-nbytes // n) * n_threads, reach)
+    return Parting(n, tuple(axes_of), results_along, -(-nbytes // n) * n_threads, halo, loop)

@@ -11,19 +11,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from distarray.expr.affine import Affine
-from distarray.expr.bind import bind, bind_get
+from distarray.expr.bind import bind
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.params import Labels, SlidingParams, WindowProductParams
-from distarray.ops.joining import concat
 from distarray.ops.sliding import SLIDING
 from distarray.types import DType
 
 #: params: `WindowProductParams`
 WINDOW_PRODUCT = declare("window_product", "block")
-#: Of two vectors that are whole at one place, with all that sticks out.
-CONVOLVE = declare("convolve", "block", rule="i, j -> k | i: whole, j: whole, k: whole")
+#: params: (rule, how many elements before one its own result needs)
+CONVOLUTION = declare("convolution", "block")
 
 
 def with_windows(
@@ -69,7 +67,7 @@ def window_product(
     shown = [n - sum([w - 1 for w, a in zip(sliding.window, sliding.axes) if a == i]) for i, n in enumerate(x.shape)]
     extents |= dict(zip(own, (*shown, *sliding.window), strict=True))
     terms = [
-        [f"l{label}" + "+" * (axis in sliding.axes) for axis, label in enumerate(own[: x.ndim])],
+        [f"l{label}+{n - e}" if n > e else f"l{label}" for label, n, e in zip(own, x.shape, shown)],
         [f"l{label}" for label in others],
     ]
     whole = [label for label in extents if label in own[x.ndim :] or label not in result]
@@ -82,24 +80,15 @@ def window_product(
     return made
 
 
-def convolution(x: Expr, y: Expr, mode: str) -> Expr:
-    """Return the convolution of a vector with one that is not longer, as `numpy.convolve` has it in each mode.
-
-    Windows of the longer one are its inside. What stands before and behind it is no factor, not even one of 0: of inf
-    that would be nan. So the ends, of which each is as long as the shorter vector, are convolutions of their own.
+def convolution(x: Expr, row: Expr, mode: str) -> Expr:
+    """Return the convolution of a vector with one that is not longer, as `numpy.convolve` has it in each mode; the row
+    is whole at every place.
     """
-    n, m = x.size, y.size
-    turned = bind_get(y, Affine.identity(y.shape).flipped((0,)))
-    dtype = np.convolve(np.zeros(1, x.dtype), np.zeros(1, y.dtype)).dtype
-    inner = window_product(x, SlidingParams((m,), (0,)), turned, ((0, 1), (1,)), (0,), dtype, "convolve")
-    if mode == "valid" or m == 1:
-        return inner
-    before, after = (m - 1 - (m - 1) // 2, (m - 1) // 2) if mode == "same" else (m - 1, m - 1)
-
-    def end(first: int, begin: int, size: int) -> Expr:
-        made = bind(CONVOLVE, (bind_get(x, Affine((m - 1,), ((0, first, 1),))), y), (2 * m - 2,), dtype)
-        assert type(made) is Expr
-        return bind_get(made, Affine((size,), ((0, begin, 1),)))
-
-    whole: Expr = concat([end(0, m - 1 - before, before), inner, end(n - m + 1, m - 1, after)], axis=0)
-    return whole
+    more = row.size - 1
+    before = {"full": more, "same": more - more // 2, "valid": 0}[mode]
+    size = x.size + {"full": more, "same": 0, "valid": -more}[mode]
+    dtype = np.convolve(np.zeros(1, x.dtype), np.zeros(1, row.dtype)).dtype
+    rule = f"i-{before}+{more - before}, j -> i | j: whole"
+    made = bind(CONVOLUTION, (x, row), (size,), dtype, (rule, before))
+    assert type(made) is Expr
+    return made

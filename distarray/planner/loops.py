@@ -20,7 +20,7 @@ from distarray.expr.tiles import Bounds, Ranges, Tiling, Windows
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Access, Stage
 from distarray.sharding.boxes import Box
-from distarray.sharding.rule import ShardingRule, loop_of
+from distarray.sharding.rule import ShardingRule, halo_of, loop_of
 from distarray.sharding.sharding import Sharding
 
 
@@ -44,8 +44,9 @@ class Reading:
         Boundaries of the tiles along axis 0 of the operand, where loop 0 counts tiles.
     ranges
         For each axis of the operand what each tile reads of it, or None for all, where the loops count tiles.
-    reach
-        For each axis of the operand how many elements are read behind those of its loop; none if it is empty.
+    halo
+        For each axis of the operand how many elements are read before and behind those of its loop, as far as there
+        are any; none if it is empty.
     """
 
     node: int
@@ -56,7 +57,7 @@ class Reading:
     sharding: Sharding | None
     bounds: Bounds | None = None
     ranges: tuple[Ranges | None, ...] | None = None
-    reach: tuple[int, ...] = ()
+    halo: tuple[tuple[int, int], ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -66,8 +67,9 @@ class Reading:
     def box(self, loops: Box) -> Box:
         """Return what a box of the loops needs of the operand."""
         found = [range(n) if k is None else loops[k] for k, n in zip(self.loops, self.lens.shape, strict=True)]
-        if self.reach and all(found):
-            found = [range(r.start, r.stop + more) for r, more in zip(found, self.reach, strict=True)]
+        if self.halo and all(found):
+            with_halo = zip(found, self.halo, self.lens.shape, strict=True)
+            found = [range(max(0, r.start - before), min(n, r.stop + behind)) for r, (before, behind), n in with_halo]
         if self.bounds is not None:
             tile = found[0].start
             found[0] = range(self.bounds[tile], self.bounds[tile + 1])
@@ -99,9 +101,8 @@ class Loops:
         If loop 0 counts tiles and not elements: what each of them is.
     windows
         The same if all loops do.
-    reach
-        Per operand and axis by how much it is longer than its loop: so many elements more are read behind those of a
-        tile.
+    halo
+        Per operand and axis the elements that are read before and behind those of a tile; none if it is empty.
     pinned
         Of each reduced loop the mesh axes that cut it where the result is pinned; none if nothing is said.
     """
@@ -114,7 +115,7 @@ class Loops:
     is_recut: bool = False
     tiling: Tiling | None = None
     windows: Windows | None = None
-    reach: tuple[tuple[int, ...], ...] = ()
+    halo: tuple[tuple[tuple[int, int], ...], ...] = ()
     pinned: tuple[tuple[str, ...], ...] = ()
 
 
@@ -193,16 +194,14 @@ def _rule_loops(node: Expr) -> Loops:
     reduced = tuple([position[k] for k in bound.reducing]) if node.op.family.is_summed else ()
     whole = {position[k] for k in (*bound.whole, *bound.reducing, *bound.new) if k in position}.difference(reduced)
     operands = tuple([tuple([loop_of(k) for k in term]) for term in bound.operands])
-    reach = tuple(
-        [tuple([n - extents.get(k, n) for k, n in zip(*own, strict=True)]) for own in zip(operands, operand_shapes)]
-    )
+    halo = tuple([tuple(map(halo_of, term)) for term in bound.operands])
     return Loops(
         tuple(extents.values()),
         frozenset(whole),
         tuple(tuple(position[k] for k in term) for term in bound.results),
         reduced,
         tuple(tuple(position.get(k) for k in term) for term in operands),
-        reach=reach if any(map(any, reach)) else (),
+        halo=halo if any(any(around) for own in halo for around in own) else (),
     )
 
 
@@ -299,8 +298,8 @@ def reading(access: Access, loops: Loops, position: int, nodes: Sequence[Expr], 
     if loops.windows is not None:
         ranges = tuple([None if r is None else r[1] for r in loops.windows.operands[position]])
     lies = None if sharding is None else sharding.with_copies(False)  # of copies lowering knows: who is near reads them
-    reach = loops.reach[position] if loops.reach else ()
-    return Reading(access.node, lens, axes, source.shape, source.dtype, lies, bounds, ranges, reach)
+    halo = loops.halo[position] if loops.halo else ()
+    return Reading(access.node, lens, axes, source.shape, source.dtype, lies, bounds, ranges, halo)
 
 
 def base_reading(stage: Stage, graph: Graph, lies: Callable[[int], Sharding | None]) -> Reading | None:

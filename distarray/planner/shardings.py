@@ -26,9 +26,11 @@ from distarray.sharding.sharding import Sharding
 
 
 def _pulled(bounds: Sequence[int], start: int, step: int, extent: int) -> tuple[int, ...]:
-    """Return the boundaries of a source axis as a view axis with this start and step sees them."""
+    """Return the boundaries of a source axis as a view axis with this start and step sees them; what a loop with a halo
+    has behind the axis belongs to its last tile.
+    """
     if step > 0:
-        return tuple(min(max(-((start - b) // step), 0), extent) for b in bounds)
+        return (*[min(max(-((start - b) // step), 0), extent) for b in bounds[:-1]], extent)
     return tuple(min(max((start - b) // -step + 1, 0), extent) for b in reversed(bounds))
 
 

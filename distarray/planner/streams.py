@@ -278,7 +278,7 @@ def _loop_over(r: Reading, axis: int) -> int:
     none.
     """
     seen, start, step = r.lens.terms[axis]
-    if seen is None or start or step != 1 or r.lens.shape[seen] != r.shape[axis] or any(r.reach):
+    if seen is None or start or step != 1 or r.lens.shape[seen] != r.shape[axis] or any(map(any, r.halo)):
         return -1
     loop = r.loops[seen]
     return -1 if loop is None else loop

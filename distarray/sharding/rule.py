@@ -4,13 +4,13 @@ The grammar::
 
     rule     = operands "->" results ["|" clause {"," clause}]
     operands = [term {"," term}]          results = [term {"," term}]
-    term     = {loop | loop "+" | "1"} with "..." allowed first     clause = loop ":" kind
+    term     = {loop [halo] | "1"} with "..." allowed first   halo = ["-" n] ["+" n]   clause = loop ":" kind
     kind     = "sum" | "prod" | "max" | "min" | "any" | "all" | "moments" | "argmax" | "argmin" | "whole" | "new(n)"
 
 A loop is a single word; each axis of each operand and result runs over one loop, or is ``1``: an axis of extent 1
-(broadcast in operands, kept in results). An axis of an operand that runs over ``i+`` reaches beyond its loop, by as
-many elements as it is longer: what is made of elements `a` to `b` of the loop needs so many more behind them (a
-halo). A loop of the operands that some result lacks *reduces*, by ``sum`` if
+(broadcast in operands, kept in results). An axis of an operand that runs over ``i-2+1`` has a halo: what is made for
+the elements from `a` up to `b` of the loop needs those of the axis from `a - 2` up to `b + 1`, as far as there are any.
+So it may be longer or shorter than its loop. A loop of the operands that some result lacks *reduces*, by ``sum`` if
 nothing is said. ``whole`` loops may not be cut. All others are *parallel*; those that stand only in results are
 ordinary parallel loops, whose extent is ``new(n)`` or comes with the result's shape. Nothing before ``->`` means no
 operands; nothing after it means one result of rank 0. ``()`` is a term of rank 0, needed only for a lone operand.
@@ -34,9 +34,9 @@ from distarray.sharding.sharding import MONOIDS
 
 ELLIPSIS = "..."
 _ONE = "1"
-_REACHING = "+"
 _LOOP = re.compile(r"[^\W\d]\w*")
 _LEADING = re.compile(r"_\d+")
+_HALO = re.compile(r"([^\W\d]\w*)(?:-(\d+))?(?:\+(\d+))?")
 _NEW = re.compile(r"new\(\s*(\d+)\s*\)")
 _Terms: TypeAlias = tuple[tuple[str, ...], ...]
 
@@ -49,7 +49,7 @@ class ShardingRule:
     ----------
     operands, results
         Per operand and result the loop of each axis; ``"1"`` for an axis of extent 1, ``"..."`` (first only) for any
-        leading axes, and in operands ``"i+"`` for an axis that reaches beyond the loop ``"i"``.
+        leading axes, and in operands ``"i-2+1"`` for an axis with a halo around the loop ``"i"``.
     kinds
         Monoid of reducing loops, ``"whole"``, or ``"new(n)"``, by loop. Reducing loops that are not named get
         ``"sum"``; parallel loops have no kind.
@@ -103,7 +103,7 @@ class ShardingRule:
             raise ShardingError("a rule needs a result; nothing after '->' is one result of rank 0")
         for loop in in_operands:
             if not any(loop in term for term in (*operands, *results)):
-                raise ShardingError(f"loop {loop!r} has no extent: every axis that runs over it reaches beyond it")
+                raise ShardingError(f"loop {loop!r} has no extent: every axis that runs over it has a halo")
         reduced = [loop for loop in in_operands if not all(loop in term for term in results)]
         kinds: dict[str, str] = {}
         new: dict[str, int] = {}
@@ -233,8 +233,8 @@ class ShardingRule:
                 )
         for term, shape in zip(rule.operands, operand_shapes, strict=True):
             for axis, (loop, n) in enumerate(zip(term, shape, strict=True)):
-                if loop.endswith(_REACHING) and n < extents[loop_of(loop)]:
-                    raise ShardingError(f"rule '{self}': axis {axis} of extent {n} is shorter than its loop {loop!r}")
+                if has_halo(loop) and extents[loop_of(loop)] > n + halo_of(loop)[0]:
+                    raise ShardingError(f"rule '{self}': axis {axis} of extent {n} is too short for its loop {loop!r}")
         return {loop: extents[loop] for loop in rule.loops}
 
     def _bind_terms(self, role: str, terms: _Terms, shapes: Sequence[Sequence[int]], extents: dict[str, int]) -> None:
@@ -245,7 +245,7 @@ class ShardingRule:
                     f"but its term '{' '.join(term)}' has {len(term)}"
                 )
             for axis, (loop, n) in enumerate(zip(term, shape, strict=True)):
-                if loop.endswith(_REACHING):
+                if has_halo(loop):
                     continue
                 known = 1 if loop == _ONE else extents.setdefault(loop, n)
                 if known != n:
@@ -325,8 +325,24 @@ class ShardingRule:
 
 
 def loop_of(word: str) -> str:
-    """Return the loop that an axis runs over, which may reach beyond it."""
-    return word.removesuffix(_REACHING)
+    """Return the loop that an axis runs over, whatever its halo is."""
+    found = _HALO.fullmatch(word)
+    return word if found is None else found[1]
+
+
+def halo_of(word: str) -> tuple[int, int]:
+    """Return how many elements of an axis are needed before and behind those of its loop.
+
+    >>> halo_of("i-2+1"), halo_of("i")
+    ((2, 1), (0, 0))
+    """
+    found = _HALO.fullmatch(word)
+    return (0, 0) if found is None else (int(found[2] or 0), int(found[3] or 0))
+
+
+def has_halo(word: str) -> bool:
+    """Return whether an axis runs over its loop with a halo, of any number of elements."""
+    return loop_of(word) != word
 
 
 def _loops_of(terms: _Terms) -> tuple[str, ...]:

@@ -135,9 +135,10 @@ def rules(draw: st.DrawFn, max_operands: int = 3, max_results: int = 2) -> Shard
     results = tuple(term(lead) for _ in range(draw(st.integers(1, max_results))))
     inputs = {loop for t in operands for loop in t} - {"1"}
     outputs = {loop for t in results for loop in t} - {"1"}
-    if draw(st.booleans()) and operands:  # axes that reach beyond loops, which other axes run over
+    if draw(st.booleans()) and operands:  # axes with halos around loops, which other axes run over
         others = {loop for t in (*operands[1:], *results) for loop in t} - {"1", "..."}
-        operands = (tuple([loop + "+" if loop in others else loop for loop in operands[0]]), *operands[1:])
+        halo = draw(st.sampled_from(["-2", "+1", "-1+3"]))
+        operands = (tuple([loop + halo if loop in others else loop for loop in operands[0]]), *operands[1:])
     kinds: dict[str, str] = {}
     for loop in sorted(inputs | outputs):
         choices = ["", "whole"]

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import some
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import distarray as dx
 from distarray.composed import signals
+from distarray.sharding.sharding import Sharding
 from distarray.testing import counting, force_tiles
 
 INF, NAN = np.inf, np.nan
+MODES: list[Any] = ["full", "same", "valid"]
 VECTORS = [
     np.array([4, INF, 1, 2, 3]),
     np.array([NAN, 0.0, 2.0]),
@@ -50,6 +54,21 @@ def test_halves_are_convolved_in_single_precision(mode: Any, tiles: int) -> None
         np.testing.assert_array_equal(np.asarray(found), np.convolve(a, np.ones(3, "f2"), mode))
 
 
+@given(st.data())
+@settings(max_examples=150)
+def test_convolutions_are_numpys_to_the_bit_however_they_are_cut(data: st.DataObject) -> None:
+    n, m = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 20))
+    dtype = data.draw(st.sampled_from(["f8", "f4", "f2", "c16", "i4", "u1", "?"]))
+    name, mode = data.draw(st.sampled_from(["convolve", "correlate"])), data.draw(st.sampled_from(MODES))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    a, v = (rng.normal(size=size).astype(dtype) for size in (n, m))
+    bounds = (0, *sorted(data.draw(st.lists(st.integers(0, n), min_size=2, max_size=2))), n)
+    team = dx.Team((3,), ("R",))
+    x = dx.asarray(a, team=team, sharding=Sharding(team.mesh, (("R",),), bounds=(bounds,)))
+    found = getattr(dx, name)(x, dx.asarray(v, team=team), mode)
+    np.testing.assert_array_equal(np.asarray(found), getattr(np, name)(a, v, mode))
+
+
 def test_a_convolution_goes_where_its_array_lives() -> None:
     x = dx.asarray(np.arange(5.0), team=dx.Team((2,), ("R",)), sharding=("R",))
     np.testing.assert_array_equal(np.asarray(dx.convolve(x, [1, 2])), np.convolve(np.arange(5.0), [1, 2]))
@@ -76,10 +95,10 @@ def test_gradient_notices_evenly_spaced_coordinates(name: str, edge_order: int, 
     at = COORDINATES[name]
     f = np.random.default_rng(0).random((6, 3))
     f[2, 1], f[4, 0] = NAN, INF
-    for given in (f, f.astype("f4"), f[:, 2]):
+    for values in (f, f.astype("f4"), f[:, 2]):
         with np.errstate(all="ignore"):
-            expected = np.gradient(given, at, axis=0, edge_order=edge_order)
-            found = dx.gradient(dx.asarray(given), dx.asarray(at) if ours else at, axis=0, edge_order=edge_order)
+            expected = np.gradient(values, at, axis=0, edge_order=edge_order)
+            found = dx.gradient(dx.asarray(values), dx.asarray(at) if ours else at, axis=0, edge_order=edge_order)
             assert found.dtype == expected.dtype
             np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5)
 

@@ -177,13 +177,15 @@ def test_no_window_is_made_for_a_product(window: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
-def test_a_convolution_with_a_long_vector_is_a_few_tasks(mode: Any) -> None:
+def test_a_convolution_is_a_task_for_each_tile(mode: Any) -> None:
+    """Whatever the length of the row is: members are sent halos."""
     x = dx.arange(4000.0, team=dx.Team((4,), ("T",)), sharding=("T",)).persist()
     row = np.linspace(0, 1, 300)
     with counting() as c:
         y = dx.convolve(x, row, mode).persist()
-    assert c.by_class["tile"] <= 5 * 4  # whatever the length of the row
-    assert_close(y, np.convolve(np.arange(4000.0), row, mode))
+    assert c.by_class["tile"] == 4
+    assert c.bytes_moved == 3 * (row.size - 1) * 8
+    assert_equal(y, np.convolve(np.arange(4000.0), row, mode))
 
 
 def test_coarsen_is_dasks(tiles: None) -> None:
@@ -206,12 +208,11 @@ def test_sliding_windows_on_a_cluster(cluster4: Any) -> None:
 
 
 @pytest.mark.cluster
-def test_a_convolution_on_a_cluster_sends_the_halo(cluster4: Any) -> None:
-    m = 300
-    a, row = np.arange(40_000.0), np.linspace(0, 1, m)
-    x = dx.asarray(a, sharding=("x",)).persist()
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+def test_a_convolution_on_a_cluster_sends_halos(cluster4: Any, mode: Any) -> None:
+    a, row = np.arange(40_000.0), np.linspace(0, 1, 300)
+    x, w = dx.asarray(a, sharding=("x",)).persist(), dx.asarray(row, sharding=("x",)).persist()
     with counting() as c:
-        y = dx.convolve(x, row).persist()
-    # halos, the ends and what they are made of, and by how much the tiles of the longer result begin earlier
-    assert c.bytes_moved <= 8 * m * (3 + 2 + 1.5)
-    assert_close(y, np.convolve(a, row))
+        y = dx.convolve(x, w, mode).persist()
+    assert c.bytes_moved == 8 * (3 * (row.size - 1) + 3 * row.size)  # and the row to each
+    assert_equal(y, np.convolve(a, row, mode))

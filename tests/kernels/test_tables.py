@@ -21,6 +21,7 @@ from distarray.kernels.products import contract
 from distarray.kernels.tables import (
     BLOCK,
     CREATE,
+    PLACED,
     put_apply,
     put_part,
     put_whole,
@@ -44,7 +45,7 @@ def strict():
 def test_every_operation_of_the_catalogue_has_its_kernel(kind, table):
     for name, op in CATALOGUE.items():
         if op.kind == kind:
-            assert callable(table[name])
+            assert callable(PLACED.get(name) or table[name])
 
 
 # ----------------------------------------------------------------------------------------------- contractions

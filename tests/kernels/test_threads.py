@@ -291,6 +291,8 @@ def test_transforms_fill_the_block_that_they_are_given(helped: Pool, name: str, 
     whole = getattr(np.fft, name)(x)
     for parting in (None, Parting(n, (1,), (1,), 0)):
         out = NUMPY.empty(whole.shape, whole.dtype, NUMPY.layout_of(x))
-        made = filled(parting, [x], lambda blocks, o: fourier.FILL["fft"](o, *blocks, params=(name, None, None)), out)
+        made = filled(
+            parting, [x], lambda blocks, o, _: fourier.FILL["fft"](o, *blocks, params=(name, None, None)), out
+        )
         assert made is out
         np.testing.assert_array_equal(out, whole)

@@ -14,6 +14,7 @@ from distarray.expr.bind import bind
 from distarray.expr.expr import Expr, postorder
 from distarray.expr.op import CATALOGUE
 from distarray.kernels.interpret import interpret
+from distarray.kernels.tables import PLACED
 from distarray.planner.loops import Loops, node_loops
 
 #: Kinds of operations whose kernels get whole blocks, and whose loops are those of a rule, of labels or of indices.
@@ -39,9 +40,9 @@ def of_part(x: Expr, loops: Loops, values: list[Any], loop: int, start: int, sto
     parts = []
     for number, (value, runs) in enumerate(zip(values, loops.operands, strict=True)):
         for axis, along in enumerate(runs):
-            reach = loops.reach[number][axis] if loops.reach else 0
-            if along == loop and value.shape[axis] == whole + reach:  # an axis of one element broadcasts
-                value = np.take(value, range(start, stop + reach), axis=axis)
+            _, behind = loops.halo[number][axis] if loops.halo else (0, 0)
+            if along == loop and value.shape[axis] == whole + behind:  # an axis of one element broadcasts
+                value = np.take(value, range(start, stop + behind), axis=axis)
         parts.append(node(value))
     operands = [parts.pop(0) if type(o) is Expr else o for o in x.operands]
     shapes = tuple(
@@ -63,6 +64,8 @@ def cuts(loops: Loops) -> Iterator[tuple[int, int]]:
 @pytest.mark.parametrize("name", operations())
 def test_parts_of_a_loop_make_the_parts_of_the_result(name: str) -> None:
     x = operations()[name]
+    if x.op.name in PLACED:
+        pytest.skip("what the kernel makes depends on where a part begins")
     loops = node_loops(x)
     values = [np.asarray(values_of(o)[0]) for o in x.operands if type(o) is Expr]
     expected = values_of(x)

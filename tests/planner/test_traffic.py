@@ -87,25 +87,28 @@ def test_moved_is_what_is_needed_and_not_held(drawn: tuple[tuple[int, ...], Affi
 
 
 @given(st.data())
-@settings(max_examples=100)
-def test_what_reaches_beyond_a_loop_is_needed_too(data: st.DataObject) -> None:
-    """Windows: a member that works on elements needs so many more behind them."""
-    extents = tuple([data.draw(st.integers(1, 9)) for _ in range(data.draw(st.integers(1, 2)))])
-    reach = tuple([data.draw(st.integers(0, 4)) for _ in extents])
-    shape = tuple([n + more for n, more in zip(extents, reach, strict=True)])
-    loops = Loops(extents, reach=(reach,))
-    r = Reading(0, Affine.identity(shape), tuple(range(len(shape))), shape, np.dtype(float), None, reach=loops.reach[0])
+@settings(max_examples=150)
+def test_a_halo_is_needed_too(data: st.DataObject) -> None:
+    """Windows: a member that works on some elements needs those around them, as far as there are any."""
+    shape = tuple([data.draw(st.integers(1, 9)) for _ in range(data.draw(st.integers(1, 2)))])
+    halo = tuple([(data.draw(st.integers(0, 4)), data.draw(st.integers(0, 4))) for _ in shape])
+    extents = tuple([data.draw(st.integers(1, n + before)) for n, (before, _) in zip(shape, halo, strict=True)])
+    loops = Loops(extents, halo=(halo,))
+    r = Reading(0, Affine.identity(shape), tuple(range(len(shape))), shape, np.dtype(float), None, halo=halo)
     held, work = data.draw(cuts(len(shape))), data.draw(cuts(len(shape)))
-    have = [*owned(held, shape)]
+    have = owned(held, shape)
     need: list[set[tuple[int, ...]]] = [set() for _ in have]
-    for index in work.tiles():
-        box = r.box(tile_box(work.boundaries(extents), index))
-        need[work.member(index)].update(product(*box))
+    for member in range(N):
+        boxes = [tile_box(work.boundaries(extents), index) for index in work.tiles() if work.member(index) == member]
+        for box in filter(all, boxes):
+            reads = [
+                range(max(0, x.start - before), min(n, x.stop + behind))
+                for x, n, (before, behind) in zip(box, shape, halo, strict=True)
+            ]
+            assert r.box(box) == tuple(reads)
+            need[member].update(product(*reads))
     found = moved(
-        view_of(r, loops, extents),
-        loops,
-        stacked([boxes_of(held, shape, N)]),
-        stacked([boxes_of(work, extents, N)]),
+        view_of(r, loops, extents), loops, stacked([boxes_of(held, shape, N)]), stacked([boxes_of(work, extents, N)])
     )
     assert found[0, 0].tolist() == [len(n - h) for n, h in zip(need, have, strict=True)]
 

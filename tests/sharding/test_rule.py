@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distarray.errors import ShardingError
-from distarray.sharding.rule import ShardingRule, loop_of
+from distarray.sharding.rule import ShardingRule, halo_of, loop_of
 from distarray.testing import strategies as dst
 
 parse = ShardingRule.parse
@@ -55,7 +55,7 @@ def test_rule_survives_pickle_as_the_same_value(rule):
         "i j -> i k, k j | i: whole, j: whole, k: new(3)",
         "... -> | ...: argmax",
         "a_row b2 -> b2 | a_row: moments",
-        "i+ j, k -> i j | k: whole",
+        "i-1+2 j, k+0 -> i j k",
     ],
 )
 def test_rules_of_the_grammar_print_as_written(text):
@@ -126,9 +126,10 @@ def test_sides_may_be_empty():
         ("i-j -> i", "'i-j' is no loop"),
         ("... _0 -> _0", "give the others another name"),
         ("(i) -> i", "'(i)' is no loop"),
-        ("i -> i+", "'i+' is no loop"),
-        ("i+ j -> j", "loop 'i' has no extent"),
-        ("i+ i -> i", "names loop 'i' twice"),
+        ("i -> i+1", "'i+1' is no loop"),
+        ("i-+1 -> i", "'i-+1' is no loop"),
+        ("i+1 j -> j", "loop 'i' has no extent"),
+        ("i+1 i -> i", "names loop 'i' twice"),
     ],
 )
 def test_bad_rules_say_what_is_wrong(text, message):
@@ -172,11 +173,13 @@ def test_leading_axes_broadcast_as_in_numpy(operands):
         assert all(loop == name or (loop, n) == ("1", 1) for loop, name, n in zip(term, aligned, shape, strict=True))
 
 
-def test_an_axis_may_reach_beyond_its_loop():
-    rule = parse("i+ j, k -> i j | k: whole")
-    assert rule.bind([(7, 2), (3,)], [(5, 2)]) == {"i": 5, "j": 2, "k": 3}
-    with pytest.raises(ShardingError, match="axis 0 of extent 4 is shorter than its loop"):
-        rule.bind([(4, 2), (3,)], [(5, 2)])
+def test_an_axis_may_have_a_halo():
+    rule = parse("i-1+2 j, k -> i j | k: whole")
+    for n, m in ((7, 5), (4, 5), (7, 1)):
+        assert rule.bind([(n, 2), (3,)], [(m, 2)]) == {"i": m, "j": 2, "k": 3}
+    with pytest.raises(ShardingError, match="axis 0 of extent 3 is too short for its loop"):
+        rule.bind([(3, 2), (3,)], [(5, 2)])
+    assert (halo_of("i-1+2"), halo_of("i+2"), halo_of("i-1"), halo_of("i")) == ((1, 2), (0, 2), (1, 0), (0, 0))
 
 
 def test_leading_axes_of_matmul():

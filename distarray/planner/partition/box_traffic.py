@@ -65,8 +65,8 @@ class View:
         Elements that one row of an axis stands for: more than 1 for the first of several axes that a reshape joins.
     shares
         Axes of which the reader needs a run of elements through all: they count by the share that is held.
-    reach
-        Per axis the elements that are read behind those of its loop.
+    halo
+        Per axis the elements that are read before and behind those of its loop.
     """
 
     terms: tuple[tuple[int, int, int], ...]
@@ -74,7 +74,7 @@ class View:
     extents: tuple[int, ...]
     scale: tuple[int, ...]
     shares: tuple[bool, ...]
-    reach: tuple[int, ...]
+    halo: tuple[tuple[int, int], ...]
 
     @property
     def n_elements(self) -> int:
@@ -157,7 +157,7 @@ def view_of(r: Reading, loops: Loops, result_shape: tuple[int, ...]) -> View:
         tuple([r.lens.shape[axis] for axis in touched]),
         tuple(scale),
         tuple(shares),
-        tuple([r.reach[axis] if r.reach else 0 for axis in touched]),
+        tuple([r.halo[axis] if r.halo else (0, 0) for axis in touched]),
     )
 
 
@@ -188,8 +188,12 @@ def needed(view: View, loops: Loops, boxes: Boxes) -> list[tuple[Numbers, Number
             found.append((np.zeros(busy.shape, np.int64), np.where(busy, view.extents[axis], 0)))
             continue
         unit = view.extents[axis] * view.scale[axis] // max(loops.extents[loop], 1) if loops.is_recut else 1
-        end = boxes.hi[..., loop] + np.where(busy, view.reach[axis], 0) if view.reach[axis] else boxes.hi[..., loop]
-        found.append((boxes.lo[..., loop] * unit, end * unit))
+        lo, hi = boxes.lo[..., loop] * unit, boxes.hi[..., loop] * unit
+        if any(view.halo[axis]):
+            before, behind = view.halo[axis]
+            lo, hi = np.maximum(lo - before, 0), np.where(busy, np.minimum(hi + behind, view.extents[axis]), 0)
+            lo = np.where(busy, lo, 0)
+        found.append((lo, hi))
     return found
 
 

@@ -159,7 +159,7 @@ def _flops(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> float:
         return 1 + max(1, len(join.steps)) if isinstance(join, Join) else 2
     if stage.family.is_fused or not loops.whole:
         return max(1, len(stage.instructions) + len(stage.combines))
-    if loops.reach:  # every element of a window is a factor
+    if loops.halo:  # every element of a window is a factor
         return 2
     # A kernel along whole axes (a sort, a transform) takes n log n for n elements, not what its loops multiply to.
     longest = max(loops.extents[i] for i in loops.whole)
