@@ -393,7 +393,7 @@ class Methods:
 
     def tobytes(self: Any, order: Any = "C") -> bytes:
         """Return the bytes of the elements in C order, in F order, or in that of both in which the array lies (A)."""
-        return bytes(self._host().tobytes(("F" if self.flags.fnc else "C") if order == "A" else order))
+        return bytes(self._host().tobytes(("F" if self.flags.fnc else "C") if order in ("A", "a") else order))
 
     def __bytes__(self: Any) -> bytes:  # of a whole number so many zeros, as Python has it
         return bytes(self.__index__()) if not self.ndim and self.dtype.kind in "iu" else self.tobytes()

@@ -42,6 +42,15 @@ _NUMPYS = (np.ndarray, np.generic)
 PRIORITY = 1000
 
 
+def _native(x: Handle, other: Operand) -> Operand:
+    """Return a date or a span of pandas, which knows numpy's arrays alone, as numpy's if the array has such elements;
+    anything else as it is.
+    """
+    native = getattr(other, "asm8", None)
+    is_one = isinstance(native, np.generic) and getattr(other, "tz", None) is None
+    return native if is_one and x.dtype.kind in "mM" else other
+
+
 def is_operand(value: object) -> bool:
     """Return whether an operator takes `value`, rather than leaving the operation to it as numpy would."""
     kind = type(value)
@@ -67,11 +76,8 @@ def is_operand(value: object) -> bool:
 def _left_to(other: object, ufunc: np.ufunc, *operands: Operand, **options: Any) -> Any:
     """Return what becomes of an operator whose other operand is none of ours: numpy's rule (`NDArrayOperatorsMixin`).
 
-    Types that say how ufuncs treat them decide it there; for the others Python asks the operand itself. Dates and spans
-    of pandas, which know numpy's arrays alone, are numpy's.
+    Types that say how ufuncs treat them decide it there; for the others Python asks the operand itself.
     """
-    if isinstance(native := getattr(other, "asm8", None), np.generic):
-        return ufunc(*[native if operand is other else operand for operand in operands], **options)
     if getattr(type(other), "__array_ufunc__", None) is None:
         return NotImplemented
     return ufunc(*operands, **options)
@@ -79,7 +85,7 @@ def _left_to(other: object, ufunc: np.ufunc, *operands: Operand, **options: Any)
 
 def _forward(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operand], AnyHandle]:
     def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
-        if type(other) not in _PLAIN and not is_operand(other):
+        if type(other) not in _PLAIN and not is_operand(other := _native(self, other)):
             return _left_to(other, ufunc, self, other)  # type: ignore[no-any-return]  # theirs
         made: AnyHandle = function(self, other)
         return made
@@ -89,7 +95,7 @@ def _forward(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operan
 
 def _reflected(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operand], AnyHandle]:
     def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
-        if type(other) not in _PLAIN and not is_operand(other):
+        if type(other) not in _PLAIN and not is_operand(other := _native(self, other)):
             return _left_to(other, ufunc, other, self)  # type: ignore[no-any-return]  # theirs
         made: AnyHandle = function(other, self)
         return made
@@ -134,7 +140,7 @@ def _compared(name: str, otherwise: bool | None) -> Callable[[AnyHandle, Operand
     function = _mapped(name)
 
     def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
-        if type(other) in _PLAIN or is_operand(other):
+        if type(other) in _PLAIN or is_operand(other := _native(self, other)):
             try:
                 return function(self, other)  # type: ignore[no-any-return]
             except np.exceptions.DTypePromotionError:
@@ -144,7 +150,7 @@ def _compared(name: str, otherwise: bool | None) -> Callable[[AnyHandle, Operand
                 # No loop for these dtypes: dates are never equal to numbers; long doubles, none of ours, may be.
                 if otherwise is None or getattr(getattr(other, "dtype", None), "char", "") in ("g", "G"):
                     raise
-        elif otherwise is None or hasattr(type(other), "__array_ufunc__") or hasattr(type(other), "__array_priority__"):
+        elif otherwise is None or (_has_a_say(type(other)) and not hasattr(other, "asm8")):
             return _left_to(other, getattr(np, name), self, other)  # type: ignore[no-any-return]  # theirs
         objects = np.asarray(other)
         if (
@@ -157,6 +163,11 @@ def _compared(name: str, otherwise: bool | None) -> Callable[[AnyHandle, Operand
         return made
 
     return operator
+
+
+def _has_a_say(kind: type) -> bool:
+    """Return whether values of a type may decide themselves what comparing them with arrays means."""
+    return hasattr(kind, "__array_ufunc__") or hasattr(kind, "__array_priority__")
 
 
 def _compared_to_objects(x: AnyHandle, objects: HostArray, *, is_equal: bool) -> AnyHandle | None:
@@ -241,8 +252,17 @@ def _times(
             if isinstance(other, list | tuple) and is_scalar(self):
                 return NotImplemented  # type: ignore[no-any-return]  # Python repeats it
             if isinstance(other, np.matrix) and self.ndim:
-                return _matmul(*in_order(self, other))  # type: ignore[no-any-return]  # theirs
-        return multiply(self, other)
+                # of which a vector is a row
+                matrix = self.reshape((1, self.size)) if self.ndim == 1 else self  # type: ignore[attr-defined]
+                if matrix.ndim != 2:
+                    raise ValueError(f"matrix must be 2-dimensional, not of shape {self.shape}")
+                return _matmul(*in_order(matrix, other))  # type: ignore[no-any-return]  # theirs
+        made = multiply(self, other)
+        if made is NotImplemented and not self.ndim and isinstance(other, list | tuple | str) and not is_scalar(self):
+            raise TypeError(
+                f"an array without axes does not repeat a {type(other).__name__}"
+            )  # as Python would have it
+        return made
 
     return operator
 

@@ -167,14 +167,38 @@ def check_indices(indices: np.ndarray[Any, Any], size: int, axis: int) -> np.nda
         Naming the first index out of bounds; numpy's text.
     """
     signed = indices.astype(np.intp)  # the largest unsigned ones count from the end, as in numpy
-    if signed.size:
-        low, high = int(signed.min()), int(signed.max())
-        if low < -size or high >= size:
-            bad = signed[(signed < -size) | (signed >= size)].flat[0]
-            raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {size}")
-        if low < 0:
-            signed[signed < 0] += size
+    if not are_positions(signed, size, axis):
+        signed[signed < 0] += size
     return signed
+
+
+def highest_position(indices: np.ndarray[Any, Any]) -> int:
+    """Return the highest of some indices of a signed type if none is negative; else a number above all extents. One
+    pass: as unsigned numbers the negative ones are the highest.
+    """
+    if not indices.size:
+        return -1
+    if indices.dtype != np.int64:
+        return int(indices.max()) if indices.min() >= 0 else _BEYOND
+    return int(indices.view(np.uint64).max())
+
+
+def are_positions(indices: np.ndarray[Any, Any], size: int, axis: int) -> bool:
+    """Return whether signed indices along an axis all count from the front; the parameters are those of
+    `check_indices`.
+
+    Raises
+    ------
+    IndexError
+        Naming the first index out of bounds; numpy's text.
+    """
+    if highest_position(indices) < size:
+        return True
+    low, high = int(indices.min()), int(indices.max())
+    if low < -size or high >= size:
+        bad = indices[(indices < -size) | (indices >= size)].flat[0]
+        raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {size}")
+    return low >= 0
 
 
 def nonzero_indices(index: Advanced) -> Advanced:
@@ -190,6 +214,9 @@ def nonzero_indices(index: Advanced) -> Advanced:
             arrays.append((axis, array))
     return index.with_arrays(arrays)
 
+
+#: More than any extent.
+_BEYOND = 1 << 63
 
 #: By shape, slices and integers what they mean: loops have the same over and over, and what a lens has prepared of them
 #: is kept with it.

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray.errors import NotSupportedError
+from distarray.expr.indexing import check_indices
 from distarray.expr.lens import windows_of
 from distarray.expr.params import IndexParams
 from distarray.kernels import fourier, ufuncs, window_products
@@ -209,12 +210,9 @@ def _positions(xp: Namespace, index: Block, extent: Block, params: Params) -> Bl
 
     On other devices than the host nothing is looked at: the answer would have to be waited for.
     """
-    index = xp.astype(index, dtype_of(xp, np.dtype(np.int64)), copy=False)
     if xp is np:
-        n = int(extent)
-        if (outside := (index < -n) | (index >= n)).any():
-            bad = int(index[outside].flat[0])
-            raise IndexError(f"index {bad} is out of bounds for axis {params[0]} with size {n}")
+        return check_indices(index, int(extent), params[0]).astype(np.int64, copy=False)
+    index = xp.astype(index, dtype_of(xp, np.dtype(np.int64)), copy=False)
     return xp.where(index < 0, index + extent, index)
 
 
@@ -392,7 +390,13 @@ def _last_ones(xp: Namespace, shape: tuple[int, ...], at: Sequence[Block], value
 
 
 def put_part(
-    xp: Namespace, value: Block, index: Sequence[Block], box: tuple[Box, Box], params: IndexParams
+    xp: Namespace,
+    value: Block,
+    index: Sequence[Block],
+    box: tuple[Box, Box],
+    params: IndexParams,
+    *,
+    is_whole: bool = False,
 ) -> tuple[Any, ...]:
     """Return what one tile of values writes into one tile of the base.
 
@@ -403,6 +407,8 @@ def put_part(
     box
         The tile of the base, and the box of the values: both in global coordinates, equal along the axes that are not
         indexed or within them.
+    is_whole
+        Whether the tile has all of the axes that are indexed: then nothing is looked for, and nothing copied.
 
     Returns
     -------
@@ -419,14 +425,17 @@ def put_part(
     for i in index:
         i = _move_back(xp, i, n_index, position)
         arrays.append(xp.reshape(i[(..., *(0 for _ in rest))], (-1,)))
-    here = None
-    for i, a in zip(arrays, axes):
-        inside = (i >= frame[a].start) & (i < frame[a].stop)
-        here = inside if here is None else here & inside
-    (positions,) = xp.nonzero(here)
     values = _move_back(xp, value, n_index, position)
     flat = xp.reshape(values, (arrays[0].shape[0], *values.shape[n_index:]))
-    local = [xp.take(i, positions, axis=0) - frame[a].start for i, a in zip(arrays, axes)]
+    frames = [frame[a] for a in axes]
+    if is_whole:
+        return (flat, start, *arrays)
+    here = None
+    for i, f in zip(arrays, frames):
+        inside = (i >= f.start) & (i < f.stop)
+        here = inside if here is None else here & inside
+    (positions,) = xp.nonzero(here)
+    local = [xp.take(i, positions, axis=0) - f.start for i, f in zip(arrays, frames)]
     return (xp.take(flat, positions, axis=0), start, *local)
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from distarray.expr.indexing import highest_position
 from distarray.expr.params import IndexParams
 from distarray.kernels import tables
 from distarray.kernels.backends import empty_for
@@ -450,7 +451,7 @@ def _take_into(out: Array, x: Array, index: Sequence[Array], params: IndexParams
     axes, position, *_ = params
     if len(axes) == 1 and position == axes[0] and x.flags.c_contiguous and out.flags.c_contiguous and out.size:
         at, n = index[0], x.shape[position]
-        if at.min() >= 0 and at.max() < n:  # else the mode decides: where it is to raise, numpy fills a copy first
+        if highest_position(at) < n:  # else the mode decides: where it is to raise, numpy fills a copy first
             np.take(x, at, axis=position, out=out, mode="clip")
             return
     out[...] = tables.take(np, x, index, params)
@@ -493,8 +494,32 @@ def put_part(stage: StageSpec, tile: TileSpec, boxes: Sequence[tuple[Box, Box]],
     for each of them.
     """
     backend = backend_for(stage.device, tile.member)
+    # Of what tasks read they return nothing: who reads it last may write there.
+    return [_apart(backend, part) for part in _put_parts(stage, tile, boxes, args, backend)]
+
+
+def _put_parts(
+    stage: StageSpec, tile: TileSpec, boxes: Sequence[tuple[Box, Box]], args: Sequence[Any], backend: Any
+) -> list[tuple[Any, ...]]:
+    """Return what some tiles of values write into one tile of the base, in order; arrays may be views of blocks."""
     blocks = _blocks_of_each(stage, tile, args, backend, len(boxes))
-    return [tables.put_part(backend.xp, v, index, box, stage.params) for (v, *index), box in zip(blocks, boxes)]
+    axes = stage.params[0]
+    whole = [all(len(frame[a]) == stage.extents[a] for a in axes) for frame, _ in boxes]
+    return [
+        tables.put_part(backend.xp, v, index, box, stage.params, is_whole=is_whole)
+        for (v, *index), box, is_whole in zip(blocks, boxes, whole)
+    ]
+
+
+def _apart(backend: Any, part: tuple[Any, ...], block: Array | None = None) -> tuple[Any, ...]:
+    """Return a part with copies of the arrays that may share memory, with anything or with a block."""
+
+    def is_apart(a: Any) -> bool:
+        if not isinstance(a, np.ndarray):
+            return True
+        return a.base is None if block is None else not np.may_share_memory(a, block)
+
+    return tuple([a if is_apart(a) else backend.copy(a) for a in part])
 
 
 @_explained
@@ -506,6 +531,33 @@ def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: 
     for part in chain.from_iterable(parts):
         here = tuple([backend.adopt(a) if hasattr(a, "dtype") else a for a in part])
         tables.put_apply(backend.xp, new, here, stage.params)
+    return new
+
+
+def _nbytes_by_record(stage: StageSpec, member: Any, args: Sequence[Any]) -> int:
+    """Return what a task that writes at positions makes at most, in bytes: what it makes of what it reads."""
+    return _nbytes_by_reads(stage, args[2], args[4:])
+
+
+@functools.partial(_explained, needs=_nbytes_by_record)
+def put_here(
+    stage: StageSpec,
+    member: int,
+    inplace: bool,
+    base: Array,
+    tile: TileSpec,
+    boxes: Sequence[tuple[Box, Box]],
+    *args: Any,
+) -> Array:
+    """Return a new version of a base's tile, into which tiles of values that are here are written in order."""
+    backend = backend_for(stage.device, member)
+    base = backend.adopt(base)
+    new = base if inplace and is_ours(base) else backend.copy(base)
+    parts = _put_parts(stage, tile, boxes, args, backend)
+    if new is base:  # which may be what is written, or say where
+        parts = [_apart(backend, part, base) for part in parts]
+    for part in parts:
+        tables.put_apply(backend.xp, new, part, stage.params)
     return new
 
 

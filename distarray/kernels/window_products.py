@@ -40,11 +40,13 @@ def fill(out: HostArray, x: HostArray, other: HostArray, *, params: WindowProduc
 
 
 def _panel_by_panel(out: HostArray, x: HostArray, other: HostArray, params: WindowProductParams) -> None:
+    if not out.size:
+        return
     windows = windows_of(x, params.window, params.axes)
     (own, others), result = params.labels, params.result
     kept = [label for label in result if label in own[: x.ndim]]
     extents = tuple([windows.shape[own.index(label)] for label in kept])
-    per_point = windows.itemsize * max(1, windows.size // max(1, prod(extents)))
+    per_point = windows.itemsize * max(1, windows.size // prod(extents))
     dtype = MONOIDS["sum"].state(out.dtype)
     for box in boxes(extents, slice_extents(extents, max(1, PANEL_NBYTES // per_point)), range(len(extents))):
         at = dict(zip(kept, box, strict=True))
@@ -72,7 +74,7 @@ def convolution(out: Block, x: Block, row: Block, *, params: Params, start: int)
         hi = min(lo + CONVOLVED, n)
         wanted = start + lo - before + m - 1  # as `numpy.convolve` counts all that it makes, from the first element
         low = max(0, start + lo - before)
-        part = x[low - first : start + hi - before + m - 1 - first]
+        part = x[low - first : min(start + hi - before + m - 1 - first, x.shape[0])]
         is_inside = wanted == low + m - 1 and part.shape[0] == hi - lo + m - 1
         if is_inside and xp is np:
             out[lo:hi] = np.convolve(part, row, "valid")

@@ -9,7 +9,7 @@ repeated indices the last one wins. Where all is at hand, one task does it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise, product
 from math import prod
@@ -224,28 +224,35 @@ def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
     at = low.located[i]
     tiles = [(*tile, sources) for tile, sources in zip(draft.extra, draft.sources, strict=True)]
     low.inherit(at, below, {number for number, _, _, _, sources in tiles if sources}, draft.inplace)
-    spec = low.share(StageSpec(None, (), (node.dtype,), device=low.env.device, name="take_put", params=node.params))
+    extents = low.graph.nodes[draft.base].shape
+    spec = low.share(
+        StageSpec(None, (), (node.dtype,), device=low.env.device, name="take_put", params=node.params, extents=extents)
+    )
     # All parts first: they may read the base, which may then be written in place.
-    parts_of: list[list[Any]] = []
+    parts_of: list[tuple[Callable[..., Any], list[Any]]] = []
     for number, frame, member, _, sources in tiles:
         parts: list[Any] = []
+        is_here = {source.member for source in sources} == {member} and (len(tiles) == 1 or not draft.inplace)
         for where, several in _by_member(sources):
             shape = (sum([size(source.box) for source in several]),)
             args, record = _reads(low, draft, several, where, shape)
             targets = tuple([(frame, source.box) for source in several])
+            if is_here:  # one task looks at all of them and writes
+                parts += [record, targets, *args.given]
+                continue
             key = low.emit("piece", "put-part", tasks.put_part, (spec, record, targets, *args.given), where, number)
             rows = sum([len(source.box[0]) if source.box else 1 for source in several])
             low.messages.carry(key, where, member, rows, shape[0] * node.dtype.itemsize)
             parts.append(key)
-        parts_of.append(parts)
-    for (number, frame, member, is_again, sources), parts in zip(tiles, parts_of, strict=True):
+        parts_of.append((tasks.put_here if is_here else tasks.put_join, parts))
+    for (number, frame, member, is_again, sources), (run, parts) in zip(tiles, parts_of, strict=True):
         if not sources:
             continue
         inplace = draft.inplace and number not in below.shared
         if not inplace:
             low.allocated(frame, node.dtype, member)
         given = (spec, member, inplace, below.refs[below.near(number, member)], *parts)
-        key = low.emit("tile", "take_put", tasks.put_join, given, member, number)
+        key = low.emit("tile", "take_put", run, given, member, number)
         if inplace:
             low.wait_for_readers(key, below, number)
         at.note(number, member, key, is_again=is_again)

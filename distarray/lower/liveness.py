@@ -420,7 +420,7 @@ class _Simulation:
             spec, record, boxes = args[:3]
             n_index = len(record.reads) // len(boxes) - 1
             return [_MadeArray(prod(record.shape) * (spec.stores[0].itemsize + 8 * n_index), spec.stores[0].itemsize)]
-        if function is tasks.put_join:
+        if function in (tasks.put_join, tasks.put_here):
             return [self._taken_over(args[3])] if args[2] else self._blocks_of(args[3])
         # A task of a kind that this file does not know makes about as much as it reads.
         return [b for a in args for b in self._blocks_of(a)]

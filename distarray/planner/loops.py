@@ -67,9 +67,14 @@ class Reading:
     def box(self, loops: Box) -> Box:
         """Return what a box of the loops needs of the operand."""
         found = [range(n) if k is None else loops[k] for k, n in zip(self.loops, self.lens.shape, strict=True)]
-        if self.halo and all(found):
+        if self.halo:
             with_halo = zip(found, self.halo, self.lens.shape, strict=True)
-            found = [range(max(0, r.start - before), min(n, r.stop + behind)) for r, (before, behind), n in with_halo]
+            found = [
+                range(max(0, r.start - before), min(n, r.stop + behind))
+                if r
+                else range(min(r.start, n), min(r.start, n))
+                for r, (before, behind), n in with_halo
+            ]
         if self.bounds is not None:
             tile = found[0].start
             found[0] = range(self.bounds[tile], self.bounds[tile + 1])

@@ -76,6 +76,8 @@ def test_a_number_repeats_sequences(tiles: None) -> None:
         np.testing.assert_array_equal(np.asarray(m.asarray(2) * [1, 2]), [2, 4])  # an array repeats nothing
         with pytest.raises(TypeError):
             [1] * m.asarray([1.0]).sum()
+        with pytest.raises(TypeError):
+            m.asarray(2) * ["a", "b"]
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
@@ -86,6 +88,12 @@ def test_a_matrix_has_products_of_matrices(tiles: None) -> None:
         np.testing.assert_array_equal(np.asarray(matrix * x), a @ a)
         np.testing.assert_array_equal(np.asarray(x * matrix), a @ a)
     np.testing.assert_array_equal(np.asarray(matrix * dx.asarray(2.0)), 2 * a)
+    row = np.array([1.0, 2.0])
+    np.testing.assert_array_equal(np.asarray(dx.asarray(row) * matrix), row * matrix)
+    for wrong in (lambda x: matrix * x(row), lambda x: x(np.ones((2, 2, 2))) * matrix):
+        for x in (np.asarray, dx.asarray):
+            with pytest.raises(ValueError):
+                wrong(x)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +119,24 @@ def test_dates_of_pandas_are_numpys(tiles: None, calculate: Any) -> None:
     np.testing.assert_array_equal(np.asarray(found), expected)
 
 
-@pytest.mark.parametrize("order", ["C", "F", "A"])
+def test_dates_of_pandas_are_equal_to_nothing_else(tiles: None) -> None:
+    pd = pytest.importorskip("pandas")
+    zoned = pd.Timestamp("2020-01-02", tz="UTC")
+    for name in ("days", "spans", "integers", "floats", "truth"):
+        for other in (pd.Timestamp("2021-01-02"), pd.Timedelta(days=7), pd.NaT, zoned):
+            for compare in (operator.eq, operator.ne):
+                expected, found = compare(ARRAYS[name], other), compare(dx.asarray(ARRAYS[name]), other)
+                np.testing.assert_array_equal(np.asarray(found), expected, err_msg=f"{name} {other}")
+    for calculate in (
+        lambda: dx.asarray(DAYS) < zoned,
+        lambda: dx.asarray(ARRAYS["integers"]) + pd.Timestamp("2020"),
+        lambda: dx.asarray(ARRAYS["integers"]) < pd.Timedelta(days=1),
+    ):
+        with pytest.raises(TypeError):
+            calculate()
+
+
+@pytest.mark.parametrize("order", ["C", "F", "A", "a"])
 def test_bytes_are_those_of_the_memory(tiles: None, order: Any) -> None:
     a = np.arange(6, dtype="u1").reshape(2, 3)
     for view in (

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
+from distarray.testing import counting, force_tiles
 
 
 class OfArray:
@@ -90,3 +91,36 @@ def test_what_is_written_is_what_numpy_writes(options, door, dtype):
         if found != expected:
             different[repr(value)] = expected, found
     assert not different
+
+
+@pytest.mark.parametrize("tiles", [1, 3])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda xp, x: x.__setitem__(x, x[::-1]),
+        lambda xp, x: x.__setitem__(x[::-1], x),
+        lambda xp, x: x.__setitem__(xp.asarray([0, 2, 0]), x[3:6]),
+        lambda xp, x: xp.add.at(x, x, x),
+        lambda xp, x: xp.subtract.at(x, x[::2], x[1::2]),
+        lambda xp, x: x.__setitem__(xp.asarray([-1, 0, -7]), 5),
+    ],
+)
+def test_what_is_written_and_where_may_be_the_array_itself(tiles, write):
+    a = np.array([3, 0, 6, 1, 2, 5, 4, 7])
+    for eager_bytes in (0, 1 << 20):
+        with force_tiles(tiles), dx.config.set(eager_bytes=eager_bytes):
+            x, expected = dx.asarray(a), a.copy()
+            write(dx, x)
+            write(np, expected)
+            np.testing.assert_array_equal(np.asarray(x), expected)
+
+
+def test_a_write_at_positions_of_one_tile_is_one_task():
+    """Nothing is looked for, and what is written is read where it lies; indices are looked at once."""
+    n = 1 << 21
+    x, at, values = dx.zeros(n), dx.asarray(np.arange(0, n, 2)), dx.asarray(np.arange(n / 2))
+    with counting() as c:
+        x[at] = values
+        x.persist()
+    assert (c.by_class["tile"], c.tasks) == (1, 1)
+    np.testing.assert_array_equal(np.asarray(x[::2]), np.arange(n / 2))

@@ -152,6 +152,30 @@ def test_products_of_windows_are_numpys(tiles: None, dtype: str, window: Any, ax
     assert_close(found, np.einsum(subscripts, expected, other), rtol=rtol, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("shape", "window", "axis", "other", "axes"),
+    [
+        ((7, 0), 2, 0, (0, 4), ((1,), (0,))),
+        ((7, 0), 6, 0, (0, 6), ((1, 2), (0, 1))),
+        ((0, 9), 2, 1, (2,), 1),
+        ((3, 0), 2, 0, (2,), 1),
+        ((2, 5), 5, 1, (5, 0), 1),
+    ],
+)
+def test_products_of_windows_without_elements(
+    tiles: None, shape: tuple[int, ...], window: int, axis: int, other: tuple[int, ...], axes: Any
+) -> None:
+    """A sum over nothing is zero, whatever lay in its memory; nothing at all is nothing."""
+    a, b = np.zeros(shape), np.ones(other)
+    expected = np.tensordot(windows_of(a, window, axis=axis), b, axes)
+    for team in (dx.Team((3,), ("a",)), dx.Team((1,), ("a",))):
+        used = [dx.full(5000, 7.0, team=team) for _ in range(3)]
+        assert float(sum(x.sum() for x in used)) == 15_000 * 7
+        del used
+        x = dx.asarray(a, team=team, sharding=("a", None))
+        assert_equal(dx.tensordot(dx.sliding_window_view(x, window, axis), b, axes), expected)
+
+
 def test_zeros_of_windows_are_exact_and_events_are_told(tiles: None) -> None:
     """A filter of zeros gives zeros, nan stays nan, and who multiplies is named."""
     a = np.array([1.0, 2.0, np.nan, 4.0, 5.0, 1e308, 1e308, 0.0])

@@ -310,7 +310,8 @@ def test_what_is_never_stored_can_be_read_after_a_refused_write(name: str) -> No
         x = CREATED[name](n, team)
         view = x[7:27:2]
         before = np.asarray(view)
-        x[np.random.default_rng(0).permutation(n)[:1500]] = np.ones((1500, 1))
+        at = np.random.default_rng(0).permutation(n)
+        x[at[:1500]] = x[at[-1500:]] * 2.0  # of which every tile may get any part
         with pytest.raises(dx.MemoryBudgetError, match="would hold"):
             np.asarray(view)
         for _ in range(2):
