@@ -65,6 +65,8 @@ def _here(value: Any, seen: list[_Seen]) -> Any:
         seen.append((None, value))
         return value
     if kind is list or kind is tuple:
+        if any(type(each) is str or each is None for each in value):  # as arrays of texts and objects
+            raise _ElsewhereError
         return kind([_here(each, seen) for each in value])
     if isinstance(value, np.generic | np.dtype):
         return value

@@ -19,12 +19,15 @@ from distarray.kernels.buffers import POOL
 from distarray.kernels.masks import compressed
 from distarray.kernels.namespaces import Block, Namespace, Params, is_strict
 from distarray.kernels.searching import searchsorted
+from distarray.kernels.slices import boxes, slice_extents
 from distarray.kernels.threads import run_along, threads_for
 from distarray.kernels.ufuncs import combine
 from distarray.types import HostArray
 
 #: Elements from which an order among equals is found afterwards, and of which it is found at a time.
 SHORT, SLICE = 1 << 10, 1 << 18
+#: Bytes of rows that a function which copies them is given at a time.
+ROWS_NBYTES = 1 << 23
 #: Numbers that are counted at a time: of fewer, threads wait for each other more, since NumPy counts under the GIL.
 COUNTED = 1 << 18
 
@@ -404,9 +407,28 @@ def _of_rows(name: str) -> Callable[..., Block]:
 
     def kernel(xp: Namespace, x: Block, *, params: Params) -> Block:
         with named("reduce" if x.shape[-1] else "divide"):  # the sum of the two in the middle, or 0 / 0
-            return xp.asarray(combine(xp, name)(x, axis=-1))
+            return _row_by_row(xp, x, lambda rows, **own: xp.asarray(combine(xp, name)(rows, axis=-1, **own)), name)
 
     return kernel
+
+
+def _row_by_row(xp: Namespace, x: Block, function: Callable[..., Block], name: str) -> Block:
+    """Return what a function makes of the last axis of a block; of some rows at a time where it has many, in memory in
+    which it may order them. Of all of them it would make a copy, or two. Those that leave out nan go row by row anyway.
+    """
+    rows, n = x.shape[:-1], x.shape[-1]
+    if xp is not np or x.nbytes <= ROWS_NBYTES or not rows or name.startswith("nan"):
+        return function(x)
+    extents = slice_extents(rows, max(1, ROWS_NBYTES // (n * x.itemsize)))
+    own, out = POOL.take((*extents, n), x.dtype), None
+    for box in boxes(rows, extents, range(len(rows))):
+        here = own[tuple([slice(0, s.stop - s.start) for s in box])]
+        here[...] = x[box]
+        made = function(here, overwrite_input=True)
+        if out is None:
+            out = POOL.take((*rows, *made.shape[len(rows) :]), made.dtype)
+        out[box] = made
+    return out
 
 
 def _quantiles(name: str) -> Callable[..., Block]:
@@ -414,10 +436,12 @@ def _quantiles(name: str) -> Callable[..., Block]:
 
     def kernel(xp: Namespace, x: Block, q: Block, *, params: Params) -> Block:
         method, is_weak = params
-        function = combine(xp, name)
-        if is_weak:
-            return xp.asarray(function(x, q[0].item(), axis=-1, method=method))[..., None]
-        return xp.moveaxis(function(x, q, axis=-1, method=method), 0, -1)
+
+        def of(rows: Block, **own: Any) -> Block:
+            found = combine(xp, name)(rows, q[0].item() if is_weak else q, axis=-1, method=method, **own)
+            return xp.asarray(found)[..., None] if is_weak else xp.moveaxis(found, 0, -1)
+
+        return _row_by_row(xp, x, of, name)
 
     return kernel
 

@@ -212,6 +212,15 @@ def test_a_convolution_is_a_task_for_each_tile(mode: Any) -> None:
     assert_equal(y, np.convolve(np.arange(4000.0), row, mode))
 
 
+def test_the_papers_planner_takes_views_of_windows() -> None:
+    """Of stages whose loops count tiles it knows no more than where they lie."""
+    a = np.arange(12.0)
+    with dx.config.set(objective="paper", eager_bytes=0):
+        x = dx.asarray(a, team=dx.Team((2,), ("a",)), sharding=("a",))
+        found = np.einsum("ab,a->b", dx.sliding_window_view(x, 3), np.ones(10))
+        assert_close(found, np.einsum("ab,a->b", windows_of(a, 3), np.ones(10)))
+
+
 def test_coarsen_is_dasks(tiles: None) -> None:
     x, a = dx.asarray(ARRAYS["f8"]), ARRAYS["f8"]
     assert_close(dx.coarsen(np.mean, x, {1: 3}), a.reshape(13, 2, 3).mean(2))

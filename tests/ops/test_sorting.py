@@ -6,6 +6,8 @@ import catalogue as ops
 import numpy as np
 import pytest
 
+import distarray as dx
+
 DTYPES = ["?", "b", "H", "i", "l", "e", "f", "d", "D", "M8[s]", "m8[D]"]
 
 
@@ -110,3 +112,19 @@ def test_bad_quantiles_are_errors_at_the_call(kit):
     kit.assert_same_error(lambda: ops.median(kit.node(x), axis=1), lambda: np.median(x, axis=1))
     z = np.ones(3, complex)
     kit.assert_same_error(lambda: ops.quantile(kit.node(z), 0.5), lambda: np.quantile(z, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("name", "q"), [("median", ()), ("nanmedian", ()), ("quantile", ([0.1, 0.5],)), ("quantile", (0.3,))]
+)
+@pytest.mark.parametrize("axis", [0, 1, 2, (0, 2)])
+def test_rows_are_ordered_some_at_a_time(monkeypatch, name, q, axis):
+    """Of all rows at once NumPy makes a copy or two, which nobody counts; the values are the same."""
+    monkeypatch.setattr("distarray.kernels.sorting.ROWS_NBYTES", 300)
+    a = np.random.default_rng(0).random((7, 5, 9))
+    a[2, 3, 4] = np.nan
+    x = dx.asarray(a)
+    with dx.config.set(eager_bytes=0, block_bytes=0):
+        found = getattr(dx, name)(x, *q, axis=axis)
+        np.testing.assert_array_equal(np.asarray(found), getattr(np, name)(a, *q, axis=axis))
+    np.testing.assert_array_equal(np.asarray(x), a)  # nothing is ordered in place

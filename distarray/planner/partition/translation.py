@@ -91,6 +91,11 @@ class _Translation:
             found.append(x)
         return tuple(found)
 
+    def _shape_of(self, name: str) -> tuple[int, ...]:
+        """Return the extents of what an operation makes: of one whose loops count tiles, not those of its elements."""
+        op = self.ops[name]
+        return tuple([op.extents[x] for x in op.result])
+
     def _input(self, name: str, r: Reading, view: View | None, shape: Sequence[int]) -> str:
         itemsize = r.dtype.itemsize
         if view is not None and tuple(shape) == r.shape and all(
@@ -99,8 +104,8 @@ class _Translation:
             node = r.node
             while node in self._base:
                 node = self._base[node]
-            if node in self._made:
-                return self._made[node]
+            if (made := self._made.get(node)) is not None and self._shape_of(made) == tuple(shape):
+                return made
             lying = self._outside.get(node)
             if lying is not None:
                 name = f"n{node}"
