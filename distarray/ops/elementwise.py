@@ -314,7 +314,8 @@ def where(condition: Array, x1: Array, x2: Array, /) -> Array:
     try:
         return bind_map(WHERE, (condition, x1, x2))
     except TypeError:
-        if not any(np.asarray(x).dtype.kind in FOREIGN for x in (x1, x2) if not hasattr(x, "__dx_node__")):
+        given = [x for x in (x1, x2) if isinstance(x, np.ndarray | np.generic | str | bytes)]
+        if not any(np.asarray(x).dtype.kind in FOREIGN for x in given):
             raise
     return np.where(*[np.asarray(x) if hasattr(x, "__dx_node__") else x for x in (condition, x1, x2)])
 

@@ -158,7 +158,7 @@ def test_texts_and_objects_stay_numpys_whatever_the_size(eager_bytes: int) -> No
     a, text = np.array([True, False, True]), np.array(list("abc"))
     with dx.config.set(eager_bytes=eager_bytes):
         x = dx.asarray(a)
-        for given in ((text, "z"), (text.astype(object), None), ("yes", "no")):
+        for given in ((text, "z"), (text.astype(object), "z"), ("yes", "no")):
             found = np.where(x, *given)
             assert type(found) is np.ndarray
             np.testing.assert_array_equal(found, np.where(a, *given))
