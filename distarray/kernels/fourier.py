@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from distarray.kernels.namespaces import Block, Namespace, dtype_of, is_strict, placed
+from distarray.sharding.prime import prime_factors
 
 
 def _fft(xp: Namespace, x: Block, *, params: Any) -> Block:
@@ -18,6 +19,8 @@ def _fft(xp: Namespace, x: Block, *, params: Any) -> Block:
     return getattr(xp.fft, name)(x, n=n, axis=-1, norm=norm)
 
 
+#: Rows of complex numbers that NumPy's transforms have beside their result, and lengths for which it is no matter.
+_ROWS, _ROWS_BY_BLUESTEIN, _SHORT = 3, 16, 1000
 #: The transforms of real numbers; the others are of complex ones, and only some libraries take real ones as such.
 _OF_REAL = ("rfft", "ihfft")
 
@@ -28,6 +31,20 @@ def _fft_into(out: Block, x: Block, *, params: Any) -> None:
     made = getattr(np.fft, name)(x, n=n, axis=-1, norm=norm, out=out)
     if made is not out:  # NumPy's hfft takes a block to fill, and leaves it alone
         out[...] = made
+
+
+def scratch_nbytes(x_shape: Sequence[int], params: Any) -> int:
+    """Return the bytes that NumPy's transform of rows of a block has beside them and its result, about: some rows of
+    complex numbers, and by Bluestein's method, for lengths with a large prime factor, many (measured with NumPy 2.4).
+    """
+    name, n, _ = params
+    length = x_shape[-1] if n is None else n
+    if not length:
+        return 0
+    if name in ("irfft", "hfft") and n is None:
+        length = 2 * (length - 1)
+    largest = max(prime_factors(max(length, 1)), default=1)
+    return 16 * length * (_ROWS_BY_BLUESTEIN if largest * largest > length > _SHORT else _ROWS)
 
 
 def _indices(backend: Any, start: int, stop: int, step: int = 1) -> Block:

@@ -32,6 +32,7 @@ from distarray.expr.joins import PRODUCT
 from distarray.kernels import tasks
 from distarray.kernels.products import matrix_product
 from distarray.kernels.specs import Finish, Link, StageSpec, TileSpec
+from distarray.kernels.tables import SCRATCH
 from distarray.lower.calls import CALL
 from distarray.lower.credits import Sizes
 from distarray.lower.messages import Key
@@ -471,6 +472,8 @@ class _Simulation:
         """Return what a kernel has beside its result while it makes it."""
         if function is tasks.run_contract:
             return self._copied(*args)
+        if function is tasks.run_block and (scratch := SCRATCH.get(args[0].name)) is not None:
+            return scratch(args[1].reads[0].shape, args[0].params)
         return _partials_held(*args[:2]) if function is tasks.run_program else 0
 
     def _copied(self, spec: StageSpec, tile: TileSpec, *given: Any) -> int:
