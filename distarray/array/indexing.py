@@ -146,7 +146,8 @@ def placed(x: Handle, index: Advanced) -> Advanced:
     index = _resolved(x, index)
     arrays: list[tuple[int, Any]] = []
     for axis, array in index.arrays:
-        if type(array) is Expr and array.dtype.kind != "b":
+        is_here = type(array) is Expr and array.memo is not None and array.memo.on_client  # they are looked at anyway
+        if type(array) is Expr and array.dtype.kind != "b" and not is_here:
             array = positions_of(array, index.affine.shape[axis], axis, array.env)
             if array.memo is None and runs_at_once(array):
                 window.run(array)

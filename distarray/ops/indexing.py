@@ -9,9 +9,7 @@ does it and calls `Advanced.with_arrays`.
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any, TypeAlias, TypeGuard
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -26,7 +24,7 @@ from distarray.expr.bind import (
     unbox,
 )
 from distarray.expr.expr import ITEM, Environment, Expr, source
-from distarray.expr.indexing import Advanced, Basic, check_indices, highest_position, parse_index
+from distarray.expr.indexing import Advanced, Basic, are_positions, check_indices, parse_index
 from distarray.expr.op import declare
 from distarray.expr.params import IndexParams
 from distarray.ops import elementwise
@@ -82,23 +80,12 @@ def positions_of(array: Any, n: int, axis: int, env: Environment) -> Expr:
     node = unbox("index", (array,), env).nodes[0]
     assert type(node) is Expr
     if node.memo is not None and node.memo.on_client and isinstance(block := node.memo.blocks[0], np.ndarray):
-        return node if _highest(node, block) < n else _ours(block, n, axis, env)
+        is_plain = block.dtype == np.int64 and are_positions(block, n, axis)
+        return node if is_plain else _ours(block, n, axis, env)
     extent = constant((), n, np.dtype(np.int64), node.env)
     positions = bind(POSITIONS, (node, extent), node.shape, np.dtype(np.int64), (axis,))
     assert type(positions) is Expr
     return positions
-
-
-#: Of arrays of host data that were indices the highest position, or a number above all extents: each is looked at once.
-_highest_of: WeakKeyDictionary[Expr, int] = WeakKeyDictionary()
-
-
-def _highest(node: Expr, block: HostArray) -> int:
-    """Return the highest position of an index array that may be used as it is; else a number above all extents."""
-    known = _highest_of.get(node)
-    if known is None:
-        known = _highest_of[node] = highest_position(block) if block.dtype == np.int64 else sys.maxsize
-    return known
 
 
 def _ours(indices: HostArray, n: int, axis: int, env: Environment) -> Expr:

@@ -124,3 +124,36 @@ def test_a_write_at_positions_of_one_tile_is_one_task():
         x.persist()
     assert (c.by_class["tile"], c.tasks) == (1, 1)
     np.testing.assert_array_equal(np.asarray(x[::2]), np.arange(n / 2))
+
+
+@pytest.mark.parametrize("tiles", [1, 3])
+@pytest.mark.parametrize("eager_bytes", [0, 1 << 20])
+def test_positions_are_those_of_the_call(tiles, eager_bytes):
+    """Whoever writes to them later: the array, its owner's memory, or the memory that it was handed out as."""
+    n = 8
+    a, reverse = np.arange(n) * 2, np.arange(n)[::-1].copy()
+    with force_tiles(tiles), dx.config.set(eager_bytes=eager_bytes):
+        x, at = dx.asarray(a), dx.asarray(reverse)
+        y = x[at]
+        at[:] = 0
+        np.testing.assert_array_equal(np.asarray(y), a[::-1])
+
+        owned = reverse.copy()
+        y = x[dx.asarray(owned)] + x[owned]
+        owned[:] = 0
+        np.testing.assert_array_equal(np.asarray(y), 2 * a[::-1])
+
+        at = dx.asarray(reverse)
+        memory = np.asarray(at)
+        y, z = x[at], dx.asarray(a)
+        z[at] = 5 * x
+        if memory.flags.writeable:
+            memory[:] = -1
+            np.testing.assert_array_equal(np.asarray(x[at]), np.full(n, a[-1]))
+            memory[:] = n
+            for call in (lambda: np.asarray(x[at]), lambda: x.__setitem__(at, 1)):
+                with pytest.raises(IndexError, match="out of bounds"):
+                    call()
+        np.testing.assert_array_equal(np.asarray(y), a[::-1])
+        np.testing.assert_array_equal(np.asarray(z), 5 * a[::-1])
+        np.testing.assert_array_equal(np.asarray(x), a)
