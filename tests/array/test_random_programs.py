@@ -577,9 +577,15 @@ def _drawn(g: Grammar, rows: list[tuple[int, Row]]) -> str:
     return g.data()
 
 
+#: CPython counts the depth of its syntax trees for all threads together (SystemError: recursion depth mismatch).
+_parsing = threading.Lock()
+
+
 def names_in(text: str) -> list[str]:
     """The names that a line reads or writes."""
-    return [node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
+    with _parsing:
+        tree = ast.parse(text)
+    return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
 
 
 def next_line(g: Grammar, fresh: str) -> tuple[str, bool]:
