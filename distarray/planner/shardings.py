@@ -30,8 +30,10 @@ def _pulled(bounds: Sequence[int], start: int, step: int, extent: int) -> tuple[
     has behind the axis belongs to its last tile.
     """
     if step > 0:
-        return (*[min(max(-((start - b) // step), 0), extent) for b in bounds[:-1]], extent)
-    return tuple(min(max((start - b) // -step + 1, 0), extent) for b in reversed(bounds))
+        seen = [-((start - b) // step) for b in bounds]
+    else:
+        seen = [(start - b) // -step + 1 for b in reversed(bounds)]
+    return (*[min(max(b, 0), extent) for b in seen[:-1]], extent)
 
 
 def follow(loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh: Mesh) -> Sharding:

@@ -65,6 +65,8 @@ def test_convolutions_are_numpys_to_the_bit_however_they_are_cut(data: st.DataOb
     bounds = (0, *sorted(data.draw(st.lists(st.integers(0, n), min_size=2, max_size=2))), n)
     team = dx.Team((3,), ("R",))
     x = dx.asarray(a, team=team, sharding=Sharding(team.mesh, (("R",),), bounds=(bounds,)))
+    if data.draw(st.booleans()):
+        a, x = a[::-1], x[::-1]
     found = getattr(dx, name)(x, dx.asarray(v, team=team), mode)
     np.testing.assert_array_equal(np.asarray(found), getattr(np, name)(a, v, mode))
 
