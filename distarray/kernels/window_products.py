@@ -78,14 +78,26 @@ def convolution(out: Block, x: Block, row: Block, *, params: Params, start: int)
         is_inside = wanted == low + m - 1 and part.shape[0] == hi - lo + m - 1
         if is_inside and xp is np:
             out[lo:hi] = np.convolve(part, row, "valid")
+        elif xp is np and part.size < m:
+            _convolve_ends(out[lo:hi], part, row, wanted - low)
         else:
             out[lo:hi] = _convolved(xp, part, row)[wanted - low : wanted - low + hi - lo]
 
 
+def _convolve_ends(out: HostArray, x: HostArray, row: HostArray, first: int) -> None:
+    """Write elements of the convolution of a vector with a longer row, from the number `first` on: each the product of
+    what meets, as NumPy has them at the ends of a longer vector. Its own function would turn the two around, and so
+    round otherwise.
+    """
+    x, turned = x.astype(out.dtype), row[::-1].astype(out.dtype)
+    for k in range(out.size):
+        lo, hi = max(0, first + k - row.size + 1), min(x.size, first + k + 1)
+        shift = row.size - 1 - first - k
+        out[k] = np.dot(x[lo:hi], turned[lo + shift : hi + shift])
+
+
 def _convolved(xp: Namespace, x: Block, row: Block) -> Block:
     """Return all of the convolution of two vectors, each sum in the order of the elements of `x`."""
-    if xp is np and x.size < row.size:  # numpy takes the longer one's
-        return np.convolve(x[::-1], row[::-1])[::-1]
     if hasattr(xp, "convolve"):
         return xp.convolve(x, row)
     made = xp.zeros(x.shape[0] + row.shape[0] - 1, dtype=xp.result_type(x.dtype, row.dtype), device=x.device)
