@@ -47,10 +47,13 @@ class Listener:
         self._met.append((kind, self.now))
 
     def heard(self) -> list[tuple[str, Any]]:
-        """Return what was heard, each event with what was computed, and be free for another computation."""
+        """Return what was heard, each event with what was computed, and be free for another computation. Events while
+        nothing was computed are those of finalizers, which may run anywhere.
+        """
         met = self._met
         if met:
             self._met = []
+            met = [event for event in met if event[1] is not None]
         self.now = None
         _free.append(self)
         return met
