@@ -259,9 +259,8 @@ def _times(
                 return _matmul(*in_order(matrix, other))  # type: ignore[no-any-return]  # theirs
         made = multiply(self, other)
         if made is NotImplemented and not self.ndim and isinstance(other, list | tuple | str) and not is_scalar(self):
-            raise TypeError(
-                f"an array without axes does not repeat a {type(other).__name__}"
-            )  # as Python would have it
+            # else Python would repeat it
+            raise TypeError(f"an array without axes does not repeat a {type(other).__name__}")
         return made
 
     return operator

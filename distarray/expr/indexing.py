@@ -172,6 +172,10 @@ def check_indices(indices: np.ndarray[Any, Any], size: int, axis: int) -> np.nda
     return signed
 
 
+#: More than any extent.
+_BEYOND = 1 << 63
+
+
 def highest_position(indices: np.ndarray[Any, Any]) -> int:
     """Return the highest of some indices of a signed type if none is negative; else a number above all extents. One
     pass: as unsigned numbers the negative ones are the highest.
@@ -214,9 +218,6 @@ def nonzero_indices(index: Advanced) -> Advanced:
             arrays.append((axis, array))
     return index.with_arrays(arrays)
 
-
-#: More than any extent.
-_BEYOND = 1 << 63
 
 #: By shape, slices and integers what they mean: loops have the same over and over, and what a lens has prepared of them
 #: is kept with it.

@@ -114,13 +114,13 @@ def contraction(
         cast = astype(node, dtype, copy=False)
         assert type(cast) is Expr
         return cast
-    if (made := with_windows(plain, forms, result, dtype, name)) is not None:
-        return made
+    if (windowed := with_windows(plain, forms, result, dtype, name)) is not None:
+        return windowed
     agg = "any" if dtype.kind == "b" else "sum"
     params = ContractParams(tuple(forms), result, PRODUCT, agg, name=name)
-    bound = bind(EINSUM, plain, tuple(extents[label] for label in result), dtype, params)
-    assert type(bound) is Expr
-    return bound
+    made = bind(EINSUM, plain, tuple(extents[label] for label in result), dtype, params)
+    assert type(made) is Expr
+    return made
 
 
 def _without_repeats(node: Expr, labels: Labels) -> tuple[Expr, Labels]:
