@@ -35,6 +35,7 @@ from distarray.kernels.buffers import SMALLEST
 from distarray.kernels.listening import heard, tell
 from distarray.kernels.loans import owned
 from distarray.runtime import counters, small
+from distarray.runtime.process_threads import helpers_for
 from distarray.types import DType, HostArray, Shape
 
 #: Types of static arguments, of which equal ones mean the same.
@@ -343,7 +344,8 @@ def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any],
     # As in numpy, operands of no loop are refused before those that do not broadcast.
     dtype = infer_map(op, params, [b if d is None else d for b, d in zip(blocks, dtypes, strict=True)])
     shape = broadcast_shapes(*[b.shape for b in blocks if type(b) is np.ndarray])
-    call, has_inplace = ready.mapped(op.name, params, tuple(dtypes), shape, dtype)
+    helpers = partial(helpers_for, env)
+    call, has_inplace = ready.mapped(op.name, params, tuple(dtypes), shape, dtype, helpers)
     nbytes = prod(shape) * dtype.itemsize
     made = block_type(dtype, shape, env)
     return _Ready(call, op, elementwise.event_name(op.name), nbytes, made, has_inplace=has_inplace)

@@ -16,6 +16,7 @@ import numpy as np
 from distarray.expr.bind import accumulator_dtype
 from distarray.expr.errstates import mode_of, modes_to_hear, text_of
 from distarray.expr.expr import GET, Expr, late_params
+from distarray.expr.instructions import Instruction, Operand, RuntimeScalar
 from distarray.kernels import tables
 from distarray.kernels.accumulators import Accumulator, TotalAccumulator
 from distarray.kernels.backends import NUMPY, empty_for
@@ -28,10 +29,11 @@ from distarray.kernels.listening import Listener, listener
 from distarray.kernels.loans import is_ours, owner
 from distarray.kernels.monoids import MONOIDS, Within, finish_reduction
 from distarray.kernels.outcomes import Reduction
-from distarray.kernels.program import REDUCED_SLICE
+from distarray.kernels.program import REDUCED_SLICE, shared_program
 from distarray.kernels.reporting import report
 from distarray.kernels.slices import boxes, reduced_extents
-from distarray.types import DType, HostArray
+from distarray.kernels.threads import HELPED
+from distarray.types import DType, HostArray, Shape
 
 #: Bytes from which a result's block is recycled.
 RECYCLED = 1 << 16
@@ -133,6 +135,48 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[HostArray, 
     elif not last.op.family.is_new and not _is_own(last, value, given):
         value = value.copy()  # what it has read, or a part of it
     return value, partial(_report, met, is_call=True)
+
+
+def in_one_pass(steps: Sequence[Expr], values: Mapping[int, Any]) -> HostArray | None:
+    """Return the value of the last of a few nodes, computed in one pass over memory and on all threads; None where they
+    are not elementwise operations and at most a reduction of them, where that takes longer, and where floating point
+    events are met.
+
+    Parameters
+    ----------
+    steps, values
+        As for `computed`.
+    """
+    last = steps[-1]
+    is_reduced = last.op.kind == "reduce"
+    maps = list({id(step): step for step in steps[: len(steps) - is_reduced]}.values())
+    shape = last.nodes()[0].shape if is_reduced else last.shape
+    n = prod(shape)
+    if n < HELPED or any(step.op.kind != "map" or late_params(step) for step in maps):
+        return None
+    read = [id(o) for step in [*maps, last] for o in step.operands if type(o) is Expr and id(o) in values]
+    inputs = list(dict.fromkeys(read))
+    register = {i: k for k, i in enumerate([*inputs, *map(id, maps)])}
+    scalars: list[Any] = []
+
+    def operand(o: Any) -> Operand:
+        if type(o) is Expr:
+            return register[id(o)]
+        scalars.append(o)
+        return RuntimeScalar(len(scalars) - 1)
+
+    instructions = tuple(
+        [Instruction(step.op.name, tuple(map(operand, step.operands)), step.dtype, step.params) for step in maps]
+    )
+    modes, blocks = modes_to_hear([step.errstate for step in steps]), [values[i] for i in inputs]
+    if not is_reduced:
+        program = shared_program(len(inputs), instructions, (register[id(last)],), ())
+        outcome = program.run(blocks, scalars, shape, errstate=modes)
+        return None if outcome.events else outcome.outputs[0]
+    reduction = Reduction(register[id(last.operands[0])], last.op.monoid, last.params.axes, accumulator_dtype(last))
+    program = shared_program(len(inputs), instructions, (), (reduction,))
+    outcome = program.run(blocks, scalars, shape, errstate=modes)
+    return None if outcome.events else _finished(last, outcome.partials[0], shape)
 
 
 def _is_own(node: Expr, value: HostArray, given: Sequence[Any]) -> bool:
@@ -417,6 +461,11 @@ def _reduce(node: Expr, block: HostArray) -> HostArray:
             return np.empty(node.shape, node.dtype)
     else:
         state = reduced(node.op.monoid, block, axes, accumulator)
-    n = prod(block.shape[a] for a in axes)
+    return _finished(node, state, block.shape)
+
+
+def _finished(node: Expr, state: Any, shape: Shape) -> HostArray:
+    """Return the result of a reduction, given the partial of a block of `shape`."""
+    n = prod([shape[a] for a in node.params.axes])
     made = finish_reduction(node.op.name, node.op.monoid, state, n, node.ndim, node.dtype, node.params.extra)
     return np.reshape(made, node.shape)

@@ -18,24 +18,44 @@ from distarray.expr.joins import PRODUCT
 from distarray.expr.lens import is_in_order, kept_order
 from distarray.kernels import interpret, products
 from distarray.kernels.buffers import POOL, SMALLEST
-from distarray.kernels.elementwise import elementwise
+from distarray.kernels.elementwise import Elementwise, elementwise
 from distarray.kernels.monoids import MONOIDS, finish_reduction
+from distarray.kernels.threads import Helpers, run_along
 from distarray.types import DType, HostArray, Shape
 
+#: Elements of a part of a function that takes longer than a pass over memory: another thread comes some ten
+#: microseconds later, some hundreds where it has slept.
+PART_ELEMENTS = 1 << 17
 #: From blocks, and scalars in their places, to a block; of no axes it may be a scalar of numpy's.
 Call: TypeAlias = Callable[..., Any]
 
 
 def mapped(
-    name: str, params: tuple[Any, ...], dtypes: tuple[DType | None, ...], shape: Shape, dtype: DType
+    name: str,
+    params: tuple[Any, ...],
+    dtypes: tuple[DType | None, ...],
+    shape: Shape,
+    dtype: DType,
+    helpers: Callable[[], Helpers | None],
 ) -> tuple[Call, bool]:
-    """Return an elementwise operation, of scalars the dtype is None; and whether it takes ``out=``, which may be an
-    operand.
+    """Return an elementwise operation, and whether it takes ``out=``, which may be an operand.
+
+    Parameters
+    ----------
+    dtypes
+        Of the operands; of scalars None.
+    helpers
+        Returns who helps the thread that calls it.
     """
     function = elementwise(name, params, dtype, dtypes)
     call = function.call
     if not function.is_exact:
-        return _in_order(lambda shape, *args: interpret.called(function, args, shape, dtype), shape), False
+        n_parts = prod(shape) // PART_ELEMENTS
+
+        def called(shape: Shape, *args: Any) -> HostArray:
+            return _called_in_parts(function, args, shape, dtype, n_parts, helpers() if n_parts > 1 else None)
+
+        return _in_order(called, shape), False
     nbytes = prod(shape) * dtype.itemsize
     if not shape or nbytes < SMALLEST:
         return call, False
@@ -46,6 +66,25 @@ def mapped(
         return made(*args) if out is None else call(*args, out=out)
 
     return computed, function.has_inplace
+
+
+def _called_in_parts(
+    function: Elementwise, args: Sequence[Any], shape: Shape, dtype: DType, n_parts: int, helpers: Helpers | None
+) -> HostArray:
+    """Return an elementwise function of blocks and scalars, computed in parts along the first axis, each of which may
+    be another thread's.
+    """
+    if helpers is None or (n := min(helpers.n_threads, n_parts, rows := shape[0])) < 2:
+        return interpret.called(function, args, shape, dtype)
+    out = POOL.take(shape, dtype)
+    cut = [type(a) is np.ndarray and a.ndim == len(shape) and len(a) == rows for a in args]
+
+    def part(begin: int, end: int) -> None:
+        own = [a[begin:end] if is_cut else a for a, is_cut in zip(args, cut)]
+        interpret.called(function, own, (end - begin, *shape[1:]), dtype, out[begin:end])
+
+    run_along(rows, n, part, helpers)
+    return out
 
 
 def _in_order(call: Call, shape: Shape) -> Call:

@@ -10,6 +10,7 @@ helped.
 from __future__ import annotations
 
 import threading
+from _thread import allocate_lock
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,7 +19,6 @@ from typing import Protocol, TypeAlias
 
 from distarray import hooks
 from distarray.kernels.inside import inside_task
-from distarray.kernels.waits import Condition
 from distarray.sharding.cuts import boundaries
 
 #: Elements, each computed by some instructions, from which on help is asked for: it comes some ten microseconds later.
@@ -71,15 +71,20 @@ def threads_for(n_elements: int) -> int:
     return 1 if helpers is None else helpers.n_threads
 
 
-def run_along(extent: int, n: int, part: Callable[[int, int], None]) -> None:
+def run_along(extent: int, n: int, part: Callable[[int, int], None], helpers: Helpers | None = None) -> None:
     """Call a function for the begin and the end of each of `n` parts of a loop that has elements: see `run_parts`."""
-    run_parts([partial(part, *edges) for edges in pairwise(boundaries(extent, n)) if edges[0] < edges[1]])
+    run_parts([partial(part, *edges) for edges in pairwise(boundaries(extent, n)) if edges[0] < edges[1]], helpers)
 
 
-def run_parts(parts: Sequence[Work]) -> None:
+def run_parts(parts: Sequence[Work], helpers: Helpers | None = None) -> None:
     """Call functions, each once, in this thread and in those that are free; return when all are over.
 
     numpy's floating-point state is that of this thread for all of them.
+
+    Parameters
+    ----------
+    helpers
+        Those of this thread if None.
 
     Raises
     ------
@@ -87,73 +92,87 @@ def run_parts(parts: Sequence[Work]) -> None:
         What the first of them raised that raised something; those behind it may not have been called. All before it
         were, so it is the same one, however many threads there are.
     """
-    helpers = _helpers() if len(parts) > 1 else None
-    if helpers is None:
+    if len(parts) < 2 or (helpers is None and (helpers := _helpers()) is None):
         for part in parts:
             part()
         return
     shared = _SharedWork(parts)
+    helps: list[_Help] = []
     for _ in range(len(parts) - 1):
-        if not helpers.start(shared.help_out):
+        help_ = _Help(shared)
+        helps.append(help_)  # first, since an interrupt may come in between
+        if not helpers.start(help_.give):
+            helps.pop()
             break
     shared.work()
-    shared.wait()
+    for help_ in helps:
+        help_.end()
+    shared.check()
 
 
 class _SharedWork:
-    """The _SharedWork is the parts of a kernel, which are taken by several threads until there are no more."""
+    """The _SharedWork is the parts of a kernel, which are taken by several threads until there are no more.
+
+    What several threads do with its lists are single calls of their methods, of which each is whole. Locks would be
+    waited for beside the one of the interpreter, and that takes longer than a part.
+    """
+
+    __slots__ = ("_errors", "_left")
 
     def __init__(self, parts: Sequence[Work]) -> None:
         self._left = [*reversed([*enumerate(parts)])]
-        #: One for each thread that runs a part: an interrupt may come between any two lines, and none is counted twice.
-        self._running: set[object] = set()
-        self._lock = threading.RLock()
-        self._changed = Condition(self._lock)
-        #: Of the first part that raised something.
-        self._error: tuple[int, BaseException] | None = None
-
-    def help_out(self) -> None:
-        with inside_task():
-            self.work()
+        self._errors: list[tuple[int, BaseException]] = []
 
     def work(self) -> None:
-        mine, number = object(), -1
+        left, number = self._left, -1
         try:
-            while (found := self._next(mine)) is not None:
-                number, part = found
-                del found
+            while left:
+                try:
+                    number, part = left.pop()
+                except IndexError:  # another thread took the last one
+                    return
                 part()
                 del part
         except BaseException as error:
-            with self._lock:
-                if self._error is None or number < self._error[0]:
-                    self._error = number, error
-                self._left.clear()
-        finally:
-            with self._lock:
-                self._running.discard(mine)
-                self._changed.notify_all()
+            self._errors.append((number, error))
+            left.clear()
 
-    def _next(self, mine: object) -> tuple[int, Work] | None:
-        with self._lock:
-            if not self._left:
-                return None
-            self._running.add(mine)
-            return self._left.pop()
-
-    def wait(self) -> None:
-        """Wait for those that others have begun.
-
-        Raises
-        ------
-        BaseException
-            What the first of them raised that raised something.
-        """
-        with self._lock:
-            while self._running:
-                self._changed.wait()
-        if self._error is not None:
+    def check(self) -> None:
+        """Raise what the first of the parts raised that raised something."""
+        if self._errors:
             try:
-                raise self._error[1]
+                raise min(self._errors, key=lambda found: found[0])[1]
             finally:
-                self._error = None  # its traceback holds this frame
+                self._errors.clear()  # its traceback holds this frame
+
+
+class _Help:
+    """A _Help is what one other thread does for a kernel, unless it comes too late."""
+
+    __slots__ = ("_is_over", "_shared", "_to_begin")
+
+    def __init__(self, shared: _SharedWork) -> None:
+        self._shared = shared
+        #: Empty once the helper has begun, or nobody waits for it any more: who empties it knows.
+        self._to_begin = [True]
+        self._is_over = allocate_lock()
+        self._is_over.acquire()
+
+    def give(self) -> None:
+        """Take parts until there are no more; called in the other thread."""
+        try:
+            self._to_begin.pop()
+        except IndexError:
+            return
+        try:
+            with inside_task():
+                self._shared.work()
+        finally:
+            self._is_over.release()
+
+    def end(self) -> None:
+        """Wait until the helper is over, if it has begun."""
+        try:
+            self._to_begin.pop()
+        except IndexError:
+            self._is_over.acquire()

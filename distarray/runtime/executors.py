@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Literal
 
@@ -22,6 +20,7 @@ from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.messages import Key
 from distarray.lower.process_program import ProcessProgram
 from distarray.runtime import metering, progress
+from distarray.runtime.process_threads import ProcessThreads, forsake, threads_of
 from distarray.runtime.watching import StepObserver, watched
 
 #: How often a thread that waits for steps looks whether it was interrupted, or the run is over.
@@ -41,8 +40,6 @@ class ThreadExecutor:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._pool: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
 
     def run(
         self,
@@ -116,20 +113,15 @@ class ThreadExecutor:
         values: list[Any],
         observers: Sequence[StepObserver],
     ) -> None:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._size - 1, thread_name_prefix="distarray")
-            pool = self._pool
-        run = _Run(program, steps, values, observers, pool, self._size)
+        threads = threads_of(self._size)
+        run = _Run(program, steps, values, observers, threads)
         try:
             run.work()
         except BaseException:
             # Ctrl-C is answered now. It comes only where nothing is overwritten (`interrupts_deferred`), so what still
             # runs harms nobody: it ends on threads of its own, and what it makes is dropped.
             run.is_over = True
-            with self._lock:
-                self._pool = None
-            pool.shutdown(wait=False, cancel_futures=True)
+            forsake(threads)
             raise
         if run.error is not None:
             try:
@@ -164,10 +156,8 @@ class _Run:
     ----------
     values
         By slot; it is filled.
-    pool
-        Of threads beside the one that asks.
-    n_threads
-        So many run at the same time, that one included.
+    threads
+        Those that help the one that asks.
     """
 
     def __init__(
@@ -176,15 +166,14 @@ class _Run:
         steps: Sequence[KernelCall],
         values: list[Any],
         observers: Sequence[StepObserver],
-        pool: ThreadPoolExecutor,
-        n_threads: int,
+        threads: ProcessThreads,
     ) -> None:
         self._program = program
         self._steps = steps
         self._values = values
         self._observers = observers
-        self._pool = pool
-        self.n_threads = n_threads
+        self._threads = threads
+        self.n_threads = threads.n_threads
         self._observed = threading.Lock()
         self._first = len(program.given)
         self._missing = list(program.missing)
@@ -220,8 +209,7 @@ class _Run:
                     self._run(n, args)
 
     def _call_help(self) -> None:
-        with suppress(RuntimeError):  # the pool was left to what runs on after an interrupt
-            self._pool.submit(copy_context().run, self._help_out)
+        self._threads.start(self._help_out, waits=True)
 
     def start(self, work: Work) -> bool:
         context = copy_context()

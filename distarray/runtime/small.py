@@ -19,12 +19,14 @@ from distarray import config, hooks
 from distarray.deferral import errors_wait
 from distarray.expr.expr import GET, Environment, Expr, Stored, late_params
 from distarray.expr.joins import PRODUCT
+from distarray.kernels.threads import helped_by
 from distarray.runtime import counters, flights
 from distarray.runtime.clients import has_blocks
 from distarray.runtime.donation import donated, kept
 from distarray.runtime.flights import Flight
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.members import locked
+from distarray.runtime.process_threads import helpers_for
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
@@ -201,12 +203,17 @@ def is_settled_alone(node: Expr) -> bool:
                     return False
         if not is_small([*read, *steps], env):
             return False
+    steps.reverse()
+    helpers = helpers_for(env)
     try:
-        block, warn = interpreter().computed(steps[::-1], values)
+        with nullcontext() if helpers is None else helped_by(helpers):
+            block = interpreter().in_one_pass(steps, values)
+        if block is None:
+            block, warn = interpreter().computed(steps, values)
+            if warn.args[0]:
+                return False  # an evaluation warns of what was met
     except Exception:
-        return False  # an evaluation raises it where it is met
-    if warn.args[0]:
-        return False  # as it warns
+        return False  # as it raises it
     count()
     with locked():
         if node.memo is None:

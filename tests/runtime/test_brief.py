@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
+from distarray.kernels import program
 from distarray.runtime import evaluate, flights, small
 from distarray.testing import counting
 
@@ -80,15 +81,15 @@ def test_sums_along_turned_axes_have_the_same_bits_however_often_and_wherever(sh
 def test_two_threads_compute_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     barrier = threading.Barrier(2)
     interpreter = small.interpreter()
-    computed = interpreter.computed
+    in_one_pass = interpreter.in_one_pass
 
     def meeting(*args: Any) -> Any:
         barrier.wait(20)  # alone each of them would wait for ever
-        return computed(*args)
+        return in_one_pass(*args)
 
     arrays = [dx.asarray(np.full((800, 800), k + 1.0)) for k in range(2)]
     assert arrays[0].nbytes > small.SMALL_NBYTES
-    monkeypatch.setattr(interpreter, "computed", meeting)
+    monkeypatch.setattr(interpreter, "in_one_pass", meeting)
     with ThreadPoolExecutor(2) as pool:
         assert [*pool.map(lambda x: float(dx.sum(x * x)), arrays)] == [640_000, 2_560_000]
 
@@ -136,3 +137,61 @@ def test_reductions_of_some_megabytes_are_made_at_the_call() -> None:
         made = x.max(axis=0)
         assert made._base.block is not None
     np.testing.assert_array_equal(np.asarray(made), a.max(axis=0))
+
+
+PASSES: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda x, y: dx.sum(x * y),
+    "sum along rows": lambda x, y: dx.sum((x - y) ** 2, axis=1),
+    "mean along columns": lambda x, y: dx.mean(x * 2 - y, axis=0),
+    "index": lambda x, y: dx.argmax(x * y, axis=1),
+    "count": lambda x, y: dx.count_nonzero(x > y),
+    "variance": lambda x, y: dx.var(x + y),
+    "no reduction": lambda x, y: x * y - 1,
+    "given twice": lambda x, y: (x + y) * (x + y) + x,
+    "row and column": lambda x, y: dx.sum((x + y[0]) * y[:, :1] - 2.5, axis=0),
+    "view": lambda x, y: dx.max(x[1:, ::-1] - y[:-1]),
+    "cast": lambda x, y: (x * 3).astype("f4") + dx.float32(1),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_what_is_computed_in_one_pass_is_what_its_steps_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small, "BRIEF_NBYTES", 1 << 30)
+    rng = np.random.default_rng(3)
+    x, y = (dx.asarray(rng.standard_normal((901, 800))) for _ in range(2))
+    interpreter = small.interpreter()
+    in_one_pass, made = interpreter.in_one_pass, []
+    monkeypatch.setattr(interpreter, "in_one_pass", lambda *args: made.append(in_one_pass(*args)) or made[-1])
+    found = np.asarray(PASSES[name](x, y))
+    assert [type(value) for value in made] == [np.ndarray]
+    monkeypatch.setattr(interpreter, "in_one_pass", lambda *args: None)
+    np.testing.assert_array_equal(found, np.asarray(PASSES[name](x, y)), strict=True)
+
+
+def test_a_pass_is_shared_with_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    if small.helpers_for(dx.asarray(0.0)._env) is None:
+        pytest.skip("this process has one core")
+    together, rounds = threading.Barrier(2), []
+    perform = program._perform
+
+    def meeting(*args: Any) -> Any:
+        if len(rounds) < 2:
+            rounds.append(1)
+            together.wait(20)  # alone it would wait for ever
+        return perform(*args)
+
+    monkeypatch.setattr(program, "_perform", meeting)
+    x = dx.asarray(np.ones((900, 800)))
+    assert float(dx.sum(x * x)) == 720_000
+
+
+def test_a_pass_that_meets_something_warns_and_raises_as_its_steps_do() -> None:
+    x = dx.asarray(np.linspace(0, 1, 720_000).reshape(900, 800))
+    with pytest.warns(RuntimeWarning, match="divide by zero encountered in divide") as caught:
+        assert float(dx.max(1 / x)) == np.inf
+    assert caught[0].filename == __file__
+    assert len(caught) == 1
+    with np.errstate(divide="ignore"):
+        assert float(dx.max(1 / x)) == np.inf
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError, match="divide by zero encountered in divide"):
+        float(dx.max(1 / x))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.process_program import ProcessProgram
 from distarray.runtime import running
 from distarray.runtime.executors import ThreadExecutor
+from distarray.runtime.process_threads import ProcessThreads
 
 TEAM = dx.Team((2,), ("T",))
 
@@ -184,9 +186,10 @@ def test_a_chain_of_steps_never_wakes_another_thread() -> None:
 
     executor = ThreadExecutor(4)
     program, steps = program_of([step] * 20, [[n - 1] if n else [] for n in range(20)])
-    assert executor.run(program, steps, (), dict) == {("dx-step", 0, 19): 20}
+    with mock.patch.object(ProcessThreads, "start") as start:
+        assert executor.run(program, steps, (), dict) == {("dx-step", 0, 19): 20}
     assert used == {threading.get_ident()}
-    assert executor._pool is None or not executor._pool._threads
+    start.assert_not_called()
 
 
 def test_steps_that_can_run_run_side_by_side_and_the_caller_works_too() -> None:
