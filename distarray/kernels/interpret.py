@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from distarray.kernels.devices import backend_for
 from distarray.kernels.elementwise import Elementwise, elementwise, event_name, is_exact, numpy_name
 from distarray.kernels.folds import FOLD
 from distarray.kernels.listening import Listener, listener
-from distarray.kernels.loans import is_ours, owner
+from distarray.kernels.loans import copied, is_ours, owner, reshaped
 from distarray.kernels.monoids import MONOIDS, Within, finish_reduction
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import REDUCED_SLICE, shared_program
@@ -39,6 +40,7 @@ from distarray.types import DType, HostArray, Shape
 RECYCLED = 1 << 16
 #: Bytes up to which a block is reduced at once; the bits of sums change there, wherever they are computed.
 IN_SLICES = 2 << 20
+_NONE: Mapping[int, Sequence[Expr]] = MappingProxyType({})
 
 
 def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collection[int] = ()) -> dict[int, Any]:
@@ -107,7 +109,9 @@ def ended(node: Expr, uses: dict[int, int], root: Mapping[int, int]) -> list[int
     return found
 
 
-def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[HostArray, Callable[[], None]]:
+def computed(
+    steps: Sequence[Expr], values: dict[int, Any], passes: Mapping[int, Sequence[Expr]] = _NONE
+) -> tuple[HostArray, Callable[[], None]]:
     """Return the value of the last of a few nodes, computed at the user's call.
 
     Parameters
@@ -116,6 +120,8 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[HostArray, 
         What is to be computed, operands before users; what comes twice is computed once.
     values
         By ``id`` the blocks of what they read, none of which is overwritten; what they make is added.
+    passes
+        Those that are to be computed as one program each (`passes_of`); of what they meet they raise errors.
 
     Returns
     -------
@@ -125,37 +131,67 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[HostArray, 
         Warns of what was met, if anything was.
     """
     hearing, given = listener(), list(values.values())
-    hearing.run(_compute, steps, values, hearing)
+    hearing.run(_compute, steps, values, hearing, passes)
     met = hearing.heard()
     _refuse(met)
     last = steps[-1]
     value = values.pop(id(last))
     if type(value) is not np.ndarray or not value.flags.c_contiguous:
-        value = np.array(value, order="C")
+        value = copied(np.asarray(value))
     elif not last.op.family.is_new and not _is_own(last, value, given):
-        value = value.copy()  # what it has read, or a part of it
+        value = copied(value)  # what it has read, or a part of it
     return value, partial(_report, met, is_call=True)
 
 
-def in_one_pass(steps: Sequence[Expr], values: Mapping[int, Any]) -> HostArray | None:
-    """Return the value of the last of a few nodes, computed in one pass over memory and on all threads; None where they
-    are not elementwise operations and at most a reduction of them, where that takes longer, and where floating point
-    events are met.
+def passes_of(steps: Sequence[Expr], values: Mapping[int, Any]) -> dict[int, list[Expr]]:
+    """Return the passes over memory that a few nodes are in part: elementwise operations that nothing else reads, and
+    the reduction of them, or the last of the nodes, which ends the pass.
 
     Parameters
     ----------
     steps, values
         As for `computed`.
+
+    Returns
+    -------
+    dict
+        By ``id`` of the last node of each, its nodes, operands before users.
     """
-    last = steps[-1]
-    is_reduced = last.op.kind == "reduce"
-    maps = list({id(step): step for step in steps[: len(steps) - is_reduced]}.values())
-    shape = last.nodes()[0].shape if is_reduced else last.shape
-    n = prod(shape)
-    if n < HELPED or any(step.op.kind != "map" or late_params(step) for step in maps):
-        return None
-    read = [id(o) for step in [*maps, last] for o in step.operands if type(o) is Expr and id(o) in values]
-    inputs = list(dict.fromkeys(read))
+    steps = list({id(node): node for node in steps}.values())
+    readers: dict[int, set[int]] = {}
+    for node in steps:
+        for o in node.nodes():
+            readers.setdefault(id(o), set()).add(id(node))
+    found = {}
+    for last in steps:
+        is_reduction = last.op.kind == "reduce"
+        if not is_reduction and not (last.op.kind == "map" and last is steps[-1]):
+            continue
+        own, members = {id(last)}, [last]
+        for node in reversed(steps[: steps.index(last)]):
+            if node.op.kind == "map" and readers[id(node)] <= own:
+                own.add(id(node))
+                members.append(node)
+        shape = last.nodes()[0].shape if is_reduction else last.shape
+        if prod(shape) >= HELPED and not any(map(late_params, members)):
+            found[id(last)] = members[::-1]
+    return found
+
+
+def _in_one_pass(nodes: Sequence[Expr], values: Mapping[int, Any]) -> HostArray:
+    """Return the value of the last of the nodes of a pass, computed as one program, on all threads.
+
+    Raises
+    ------
+    FloatingPointError
+        Where an event is met that counts.
+    """
+    *maps, last = nodes
+    is_reduction = last.op.kind == "reduce"
+    if not is_reduction:
+        maps.append(last)
+    own = set(map(id, maps))
+    inputs = list(dict.fromkeys([id(o) for node in nodes for o in node.nodes() if id(o) not in own]))
     register = {i: k for k, i in enumerate([*inputs, *map(id, maps)])}
     scalars: list[Any] = []
 
@@ -166,17 +202,20 @@ def in_one_pass(steps: Sequence[Expr], values: Mapping[int, Any]) -> HostArray |
         return RuntimeScalar(len(scalars) - 1)
 
     instructions = tuple(
-        [Instruction(step.op.name, tuple(map(operand, step.operands)), step.dtype, step.params) for step in maps]
+        [Instruction(node.op.name, tuple(map(operand, node.operands)), node.dtype, node.params) for node in maps]
     )
-    modes, blocks = modes_to_hear([step.errstate for step in steps]), [values[i] for i in inputs]
-    if not is_reduced:
-        program = shared_program(len(inputs), instructions, (register[id(last)],), ())
-        outcome = program.run(blocks, scalars, shape, errstate=modes)
-        return None if outcome.events else outcome.outputs[0]
-    reduction = Reduction(register[id(last.operands[0])], last.op.monoid, last.params.axes, accumulator_dtype(last))
-    program = shared_program(len(inputs), instructions, (), (reduction,))
-    outcome = program.run(blocks, scalars, shape, errstate=modes)
-    return None if outcome.events else _finished(last, outcome.partials[0], shape)
+    blocks = [values[i] for i in inputs]
+    heeded = modes_to_hear([node.errstate for node in nodes])
+    modes: Any = {kind: "ignore" if mode == "ignore" else "raise" for kind, mode in heeded.items()}
+    outputs: tuple[int, ...] = () if is_reduction else (register[id(last)],)
+    swept = last.nodes()[0] if is_reduction else last
+    reductions: tuple[Reduction, ...] = ()
+    if is_reduction:
+        reductions = (Reduction(register[id(swept)], last.op.monoid, last.params.axes, accumulator_dtype(last)),)
+    program = shared_program(len(inputs), instructions, outputs, reductions)
+    outcome = program.run(blocks, scalars, swept.shape, errstate=modes)
+    made: HostArray = _finished(last, outcome.partials[0], swept.shape) if is_reduction else outcome.outputs[0]
+    return made
 
 
 def _is_own(node: Expr, value: HostArray, given: Sequence[Any]) -> bool:
@@ -187,14 +226,22 @@ def _is_own(node: Expr, value: HostArray, given: Sequence[Any]) -> bool:
     return is_ours(held) and held.nbytes == value.nbytes and all(held is not block for block in given)
 
 
-def _compute(steps: Sequence[Expr], values: dict[int, Any], hearing: Listener) -> None:
+def _compute(
+    steps: Sequence[Expr], values: dict[int, Any], hearing: Listener, passes: Mapping[int, Sequence[Expr]]
+) -> None:
     steps = list({id(node): node for node in steps}.values())
     fresh: set[int] = set()
     uses, root = uses_of(steps, [*values, id(steps[-1])])
+    inside = {id(node) for nodes in passes.values() for node in nodes} - passes.keys()
     for node in steps:
         hearing.now = node
+        if id(node) in inside:
+            continue
         try:
-            value = _step(node, values, uses, root, fresh)
+            if id(node) in passes:
+                value = _in_one_pass(passes[id(node)], values)
+            else:
+                value = _step(node, values, uses, root, fresh)
         except Exception:
             if node.memo is None:
                 raise
@@ -261,7 +308,7 @@ def _owned(node: Expr, value: Any, fresh: Collection[int], root: Mapping[int, in
         is_ours and type(value) is np.ndarray and value.flags.c_contiguous and value.flags.writeable
     ):
         return value
-    return np.array(value, order="C")
+    return copied(np.asarray(value))
 
 
 def _step(
@@ -299,7 +346,10 @@ def value_of(
         )
     blocks = [values[id(o)] for o in node.operands if type(o) is Expr]
     if kind == "reshape":
-        return np.reshape(blocks[0], node.shape)
+        try:
+            return blocks[0].reshape(node.shape, copy=False)
+        except ValueError:
+            return reshaped(np, copied(blocks[0]), node.shape)
     if kind == "contract":
         joined = contract(backend_for("cpu", 0), blocks, (*node.params, *late_params(node)), node.dtype)
         return finish_reduction(node.op.name, node.params.monoid, joined, 1, node.ndim, node.dtype, ())
@@ -309,7 +359,7 @@ def value_of(
         return tables.take(np, blocks[0], blocks[1:], node.params)
     if kind == "take_put":
         base, value, *index = blocks
-        new = base if _may_overwrite(node, values, uses, root, fresh) else base.copy()
+        new = base if _may_overwrite(node, values, uses, root, fresh) else copied(base)
         tables.put_whole(np, new, value, index, node.params)
         return new
     if kind == "fold":
@@ -347,7 +397,7 @@ def made_ready(
         def put(values: dict[int, Any]) -> HostArray:
             new: HostArray = values[base]
             if not (is_last and is_ours(new)):
-                new = np.array(new, order="C")
+                new = copied(new)
             write(new, values[value])
             return new
 
@@ -430,7 +480,7 @@ def _put(
 ) -> HostArray:
     base: HostArray = values[id(node.operands[0])]
     value = node.operands[1]
-    new = base if _may_overwrite(node, values, uses, root, fresh) else np.array(base, order="C")
+    new = base if _may_overwrite(node, values, uses, root, fresh) else copied(base)
     node.runtime.write(new, values[id(value)] if type(value) is Expr else value)
     return new
 

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from distarray.kernels.buffers import SMALLEST, Lease
+from distarray.kernels.buffers import POOL, SMALLEST, Lease
+from distarray.kernels.slices import copy_out
 from distarray.types import HostArray, Shape
 
 
@@ -148,13 +149,22 @@ def is_ours(block: Any) -> bool:
     return (base is None or isinstance(base, Lease)) and block.flags.writeable and not is_lent(block)
 
 
+def copied(block: HostArray) -> HostArray:
+    """Return a copy in C order, in memory that is recycled where it is large."""
+    if block.nbytes < SMALLEST or block.dtype.hasobject:
+        return np.array(block, order="C")
+    out = POOL.take(block.shape, block.dtype)
+    copy_out(block, out)
+    return out
+
+
 def owned(value: Any, blocks: Sequence[HostArray], *, is_own: bool = False) -> HostArray:
     """Return what was made of blocks in C order, in memory that nobody else has; `is_own`: it always is."""
     if type(value) is not np.ndarray or not value.flags.c_contiguous:
-        return np.array(value, order="C")
+        return copied(np.asarray(value))
     if is_own or (is_ours(value) and all(value is not block for block in blocks)):
         return value
-    return value.copy()
+    return copied(value)
 
 
 def reshaped(xp: Any, block: Any, shape: Shape) -> Any:  # of any backend

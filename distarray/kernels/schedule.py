@@ -18,7 +18,7 @@ import numpy as np
 
 from distarray.kernels.buffers import ALIGNMENT
 from distarray.kernels.elementwise import Elementwise
-from distarray.kernels.slices import copy_across, is_across
+from distarray.kernels.slices import copy_out
 from distarray.types import DType, HostArray
 
 
@@ -271,14 +271,7 @@ class Scheduler:
 
 
 def _copy_step(source: int, target: int) -> Step:
-    return Step("cast", _copyto, source, -1, None, target)
-
-
-def _copyto(x: Any, out: Any) -> None:
-    if is_across(x):
-        copy_across(x, out)
-    else:
-        np.copyto(out, x)
+    return Step("cast", copy_out, source, -1, None, target)
 
 
 class Scratch:

@@ -100,6 +100,14 @@ def copy_across(x: HostArray, out: HostArray) -> None:
         np.copyto(out[part], x[part])
 
 
+def copy_out(x: HostArray, out: HostArray) -> None:
+    """Copy ``out[...] = x``, cast, whatever the order in which the elements of `x` lie."""
+    if is_across(x):
+        copy_across(x, out)
+    else:
+        np.copyto(out, x)
+
+
 def slice_extents(shape: Extents, budget: int) -> Extents:
     """Return the extents of a slice of at most about `budget` elements.
 

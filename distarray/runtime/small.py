@@ -17,6 +17,7 @@ import numpy as np
 
 from distarray import config, hooks
 from distarray.deferral import errors_wait
+from distarray.expr.affine import Affine
 from distarray.expr.expr import GET, Environment, Expr, Stored, late_params
 from distarray.expr.joins import PRODUCT
 from distarray.kernels.threads import helped_by
@@ -56,9 +57,17 @@ def most_nbytes(env: Environment) -> int:
     return SMALL_NBYTES if limit is None else min(SMALL_NBYTES, max(1, limit // 8))
 
 
-def is_small(order: Sequence[Expr], env: Environment) -> bool:
+def is_small(order: Sequence[Expr], env: Environment, in_passes: Collection[int] = ()) -> bool:
     """Return whether every array is one small block in this process (`most_nbytes`), or made in few and quick steps.
 
+    Parameters
+    ----------
+    in_passes
+        ``id`` of the nodes that are computed in passes over memory, on all threads, as a plan has them, and of what
+        is read there alone.
+
+    Notes
+    -----
     Where others could compute it, they do what takes long for so many bytes (sorts, decompositions, functions of the
     user's) from ``block-bytes`` on.
     """
@@ -85,7 +94,10 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
             n = node.dtype.itemsize
             for s in node.shape:
                 n *= s
-            is_larger |= n > most and node.op.kind != "get"
+            if n > most and node.op.kind != "get":
+                is_larger |= id(node) not in in_passes
+                if n > env.block_nbytes:
+                    return False
         if limit < most and not _is_light(node, limit):
             return False
     return not is_larger or _is_brief(order, env)
@@ -93,7 +105,26 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
 
 def _is_brief(order: Sequence[Expr], env: Environment) -> bool:
     """Return whether plain calls, by one thread, are sooner over than a plan is found and its tasks are handed out."""
-    return sum([n.nbytes for n in order if n.op is not GET]) <= _most_brief_nbytes(env) and all(map(_is_quick, order))
+    return sum(map(_passed_nbytes, order)) <= _most_brief_nbytes(env) and all(map(_is_quick, order))
+
+
+def _passed_nbytes(node: Expr) -> int:
+    """Return the bytes of a node that are read, or made."""
+    if node.op is GET or node.op.name == "empty":
+        return 0
+    if node.op.kind == "put" and node.memo is None:
+        lens: Affine = node.runtime
+        nbytes: int = prod(lens.shape) * node.dtype.itemsize
+        return nbytes
+    return node.nbytes
+
+
+def _is_of_something_new(step: Expr) -> bool:
+    """Return whether what a step writes into is made from nothing, for this alone."""
+    base = step
+    while base.memo is None and base.op.family.is_write and type(base.operands[0]) is Expr:
+        base = base.operands[0]
+    return base.memo is None and base.op.family.is_created
 
 
 def _most_brief_nbytes(env: Environment) -> int:
@@ -185,7 +216,7 @@ def is_settled_alone(node: Expr) -> bool:
             return False
         for step in steps:
             family = step.op.family
-            if step.memo is not None or family.is_write or step.pin is not None:
+            if step.memo is not None or step.pin is not None or (family.is_write and not _is_of_something_new(step)):
                 return False
             if not (step.op is GET or family.is_created or may_be_at_once(step)):
                 return False
@@ -201,19 +232,21 @@ def is_settled_alone(node: Expr) -> bool:
                     steps.append(o)
                 else:
                     return False
-        if not is_small([*read, *steps], env):
+        steps.reverse()
+        passes = interpreter().passes_of(steps, values)
+        in_passes = {id(node) for nodes in passes.values() for node in nodes}
+        read_apart = {id(o) for step in steps if id(step) not in in_passes for o in step.nodes()}
+        in_passes.update([id(o) for o in read if id(o) not in read_apart])
+        if not is_small([*read, *steps], env, in_passes):
             return False
-    steps.reverse()
     helpers = helpers_for(env)
     try:
         with nullcontext() if helpers is None else helped_by(helpers):
-            block = interpreter().in_one_pass(steps, values)
-        if block is None:
-            block, warn = interpreter().computed(steps, values)
-            if warn.args[0]:
-                return False  # an evaluation warns of what was met
+            block, warn = interpreter().computed(steps, values, passes)
     except Exception:
-        return False  # as it raises it
+        return False  # an evaluation raises it where it is met, or warns of it
+    if warn.args[0]:
+        return False
     count()
     with locked():
         if node.memo is None:
