@@ -137,6 +137,8 @@ def _is_quick(node: Expr) -> bool:
     family = node.op.family
     if node.memo is not None or family.is_view or (family.is_created and node.op.repeatable):
         return True
+    if family.is_gather:
+        return True
     return family.is_fused and (node.op.kind != "map" or interpreter().is_exact_map(node))
 
 
