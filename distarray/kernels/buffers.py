@@ -213,7 +213,8 @@ class BufferPool:
         size, kind = _lent_for(nbytes)
         memory = self._memory(size)
         lease = kind.from_address(memory.address)
-        lease.pool, lease.memory = self, memory
+        lease.memory = memory  # first: an interrupt may come in between
+        lease.pool = self
         return lease
 
     def _memory(self, size: int) -> _Memory:
@@ -327,7 +328,9 @@ class Lease:
     memory: _Memory
 
     def __del__(self) -> None:
-        self.pool._return(self.memory)
+        pool: BufferPool | None = getattr(self, "pool", None)
+        if pool is not None:  # else an interrupt came before it was given
+            pool._return(self.memory)
 
 
 @lru_cache(maxsize=256)

@@ -20,88 +20,120 @@ _Given: TypeAlias = tuple[Context, Work]
 class ProcessThreads:
     """The ProcessThreads are threads that wait for work of others (`kernels.threads.Helpers`), one piece at a time.
 
-    A thread is made when it is first needed and none is idle. It waits for a lock of its own, which wakes it in some
+    A thread is made when it is first needed and none is free. It waits for a lock of its own, which wakes it in some
     microseconds, and is a daemon: what it works at when Python ends is waited for by nobody.
 
     Parameters
     ----------
     n_threads
         So many work at the same time at most, the one that asks included.
+
+    Notes
+    -----
+    A signal may come between any two steps of who gives work, and its handler may raise, or give work too. So whether a
+    thread is free follows from what it has and does, a thread that was given something and not woken is woken by who
+    comes next, and a piece that is lost so is one that nobody waits for: whoever gave it works too.
     """
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
-        self._is_left = False
-        self._idle: list[_HelpingThread] = []
+        self._threads: list[_HelpingThread] = []
         self._waiting: deque[_Given] = deque()
-        self._n_made = 0
-        self._lock = threading.Lock()
+        self._is_left = False
+        self._lock = threading.RLock()
 
     def start(self, work: Work, *, waits: bool = False) -> bool:
-        """Have a thread that is idle call a function, in the context of this one.
+        """Have a thread that is free call a function, in the context of this one.
 
         Parameters
         ----------
         waits
-            Whether the function waits for a thread where none is idle; else False is returned.
+            Whether the function waits for a thread where none is free; else False is returned.
         """
         given = copy_context(), work
         with self._lock:
-            if self._idle:
-                thread = self._idle.pop()
-            elif self._n_made < self.n_threads - 1:
-                self._n_made += 1
-                thread = _HelpingThread(self, self._n_made)
+            thread = self._free()
+            if thread is not None:
+                thread.give(given)
             elif waits:
                 self._waiting.append(given)
-                return True
-            else:
-                return False
-        thread.give(given)
-        return True
+        return waits or thread is not None
+
+    def _free(self) -> _HelpingThread | None:
+        """Return a thread that has nothing to do, if there is one or may be one more."""
+        found = None
+        for thread in self._threads:
+            if thread.is_waiting:
+                if thread.given is None:
+                    found = thread
+                else:
+                    thread.wake()
+        if found is None and len(self._threads) < self.n_threads - 1 and not self._is_left:
+            found = _HelpingThread(self, len(self._threads) + 1)
+            self._threads.append(found)  # first, to be seen by a handler of signals that gives work
+            try:
+                found.begin()
+            except BaseException:
+                self._threads.remove(found)
+                raise
+        return found
 
     def next_for(self, thread: _HelpingThread) -> _Given | None:
-        """Return what waits for a thread of these that has ended its work; where nothing does, None: it is idle."""
+        """Return what waits for a thread of these that has ended its work; None where nothing does: it is free, or to
+        end.
+        """
         with self._lock:
-            if self._waiting:
-                return self._waiting.popleft()
-            self._idle.append(thread)
-        if self._is_left:
-            self._end()
-        return None
+            thread.given = self._waiting.popleft() if self._waiting else None
+            thread.is_waiting = thread.given is None and not self._is_left
+            return thread.given
 
     def leave(self) -> None:
         """Let all threads end: those that work, when their work is over and nothing waits."""
         self._is_left = True
-        self._end()
-
-    def _end(self) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
-        for thread in idle:
-            thread.give(None)
+            for thread in self._threads:
+                if thread.is_waiting:
+                    thread.wake()
 
 
 class _HelpingThread:
-    """A _HelpingThread calls what it is given, and is idle again; it ends where it is given nothing."""
+    """A _HelpingThread calls what it is given, and is free again.
+
+    Attributes
+    ----------
+    given
+        What it is to call, or calls.
+    is_waiting
+        Whether it waits to be woken.
+    """
+
+    __slots__ = ("_lock", "_number", "_threads", "given", "is_waiting")
 
     def __init__(self, threads: ProcessThreads, number: int) -> None:
         self._threads = threads
-        self._wake = allocate_lock()
-        self._wake.acquire()
-        self._given: _Given | None = None
-        threading.Thread(target=self._run, name=f"distarray_{number}", daemon=True).start()
+        self._number = number
+        self._lock = allocate_lock()
+        self._lock.acquire()
+        self.given: _Given | None = None
+        self.is_waiting = True
 
-    def give(self, given: _Given | None) -> None:
-        self._given = given
-        self._wake.release()
+    def begin(self) -> None:
+        threading.Thread(target=self._run, name=f"distarray_{self._number}", daemon=True).start()
+
+    def give(self, given: _Given) -> None:
+        self.given = given
+        self.wake()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # it is awake: a handler of signals has come in between
+            self._lock.release()
 
     def _run(self) -> None:
-        while True:
-            self._wake.acquire()
-            given, self._given = self._given, None
-            if given is None:
-                return
+        is_left = False
+        while not is_left:
+            self._lock.acquire()
+            self.is_waiting = False
+            given = self.given or self._threads.next_for(self)  # nothing, where a handler of signals has woken it twice
             while given is not None:
                 context, work = given
                 del given
@@ -109,6 +141,7 @@ class _HelpingThread:
                     context.run(work)
                 del context, work
                 given = self._threads.next_for(self)
+            is_left = not self.is_waiting
 
 
 _threads: dict[int, ProcessThreads] = {}

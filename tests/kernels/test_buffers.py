@@ -211,3 +211,9 @@ def test_what_a_task_was_granted_counts_until_it_ends(monkeypatch: pytest.Monkey
             _ = 1 / 0
         assert made.size == BIG and pool._granted_nbytes() == SMALLEST
     assert pool._granted_nbytes() == 0
+
+
+def test_a_lease_that_an_interrupt_left_without_memory_ends_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+    bare = buffers._leases(SMALLEST).from_buffer(bytearray(SMALLEST))
+    del bare
+    assert capfd.readouterr().err == ""

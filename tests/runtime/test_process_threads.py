@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from contextvars import ContextVar
@@ -24,6 +25,10 @@ def wait_until(holds) -> None:
     while not holds():
         assert time.monotonic() - since < SECONDS
         time.sleep(0.001)
+
+
+def n_free(threads: ProcessThreads) -> int:
+    return sum([thread.is_waiting and thread.given is None for thread in threads._threads])
 
 
 def test_work_is_done_elsewhere_in_the_context_of_who_gave_it() -> None:
@@ -55,8 +60,8 @@ def test_so_many_work_at_a_time_and_others_are_refused_or_wait() -> None:
     go.set()
     wait_until(lambda: len(done) == 5)
     assert sorted(done) == list(range(5))
-    wait_until(lambda: len(threads._idle) == 2)
-    assert threads._n_made == 2
+    wait_until(lambda: n_free(threads) == 2)
+    assert len(threads._threads) == 2
 
 
 def test_one_that_has_raised_something_helps_again() -> None:
@@ -67,7 +72,7 @@ def test_one_that_has_raised_something_helps_again() -> None:
             raise error
 
         wait_until(lambda: threads.start(work))
-        wait_until(lambda: len(threads._idle) == 1)
+        wait_until(lambda: n_free(threads) == 1)
 
 
 def test_threads_that_are_forsaken_end_when_their_work_is_over() -> None:
@@ -100,7 +105,44 @@ def test_many_threads_that_give_work_lose_none() -> None:
     for giver in givers:
         giver.join(SECONDS)
     wait_until(lambda: len(done) == 2000)
-    wait_until(lambda: len(threads._idle) == threads._n_made <= 3)
+    wait_until(lambda: n_free(threads) == len(threads._threads) <= 3)
+
+
+class _StopError(Exception):
+    """What a handler of signals raises."""
+
+
+@pytest.mark.parametrize("line", range(12))
+@pytest.mark.parametrize("does", ["raises", "gives work"])
+def test_a_signal_in_the_middle_loses_no_thread(line: int, does: str) -> None:
+    """It comes at each line of `start`, and of what that calls, in turn."""
+    threads, done = ProcessThreads(3), []
+    threads.start(lambda: done.append("first"))
+    wait_until(lambda: n_free(threads) == 1)
+    left = [line]
+
+    def come(frame, event, arg):
+        if event == "line" and frame.f_code.co_filename == process_threads.__file__:
+            left[0] -= 1
+            if left[0] == -1:
+                if does == "raises":
+                    raise _StopError
+                sys.settrace(None)
+                threads.start(lambda: done.append("by the handler"), waits=True)
+        return come
+
+    sys.settrace(come)
+    try:
+        threads.start(lambda: done.append("by the user"))
+    except _StopError:
+        pass
+    finally:
+        sys.settrace(None)
+    go = threading.Event()
+    for _ in range(2):
+        wait_until(lambda: threads.start(lambda: go.wait(SECONDS)))
+    go.set()
+    wait_until(lambda: n_free(threads) == len(threads._threads) == 2)
 
 
 LARGE = (640, 800)
