@@ -236,7 +236,11 @@ def pick(x: Handle, index: Any, *others: Handle) -> tuple[Any, Any] | None:
     if not arrays or (len(arrays) > 1 and any(array.dtype.kind == "b" for array in arrays)) or _first(seen) is None:
         return None
     try:
-        if not small.is_eager(max(_most_picked(block, index, arrays) * block.itemsize, block.nbytes), x._base.type.env):
+        # To read at positions takes as long as there are positions, however large the array is.
+        nbytes = _most_picked(block, index, arrays) * block.itemsize
+        if any(array.dtype.kind == "b" for array in arrays):
+            nbytes = max(nbytes, block.nbytes)
+        if not small.is_eager(nbytes, x._base.type.env):
             return None
         is_mask = len(items) == 1 and arrays[0].dtype.kind == "b" and arrays[0].shape == block.shape[: arrays[0].ndim]
         made = compressed(block, arrays[0]) if is_mask else block[tuple(items)]

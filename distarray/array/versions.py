@@ -226,8 +226,8 @@ class Base:
         since: int,
         is_alone: Callable[[Base, Expr | None], bool],
     ) -> bool:
-        """Write computed elements, if the others are here and few, and this is still the version with the number
-        `since`; return whether that was done.
+        """Write computed elements, if the others are here and few, or are many and none of them moves, and this is still
+        the version with the number `since`; return whether that was done.
 
         Parameters
         ----------
@@ -244,7 +244,10 @@ class Base:
             if self.version != since or (node is not None and node.pin is not None):  # it lies as the user said
                 return False
             block = made = self.found()
-            if block is None or not small.is_eager(block.nbytes, self.env):
+            if block is None:
+                return False
+            is_large = not small.is_eager(block.nbytes, self.env)
+            if is_large and (self.env.is_cluster or lens is None or not callable(value)):
                 return False
             _ = self.type  # which the node knows
             is_handed = is_handed_out(block) and (node is None or node.memo is not None)
@@ -257,6 +260,9 @@ class Base:
             try:
                 if lens is not None:
                     if not (is_handed or (block.flags.c_contiguous and is_alone(self, node))):
+                        if is_large:
+                            self._node, self.block = node, None if node is not None else block
+                            return False
                         made = np.array(block, order="C")
                     _fill(lens.writable(made), value)
                 elif is_handed or (callable(value) and block.flags.c_contiguous and is_alone(self, node)):
