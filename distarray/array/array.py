@@ -6,6 +6,7 @@ happens, and what other libraries see.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Self
@@ -175,6 +176,12 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
         if self.dtype.kind not in "iu" or self.shape:
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
         return int(self._scalar(int))
+
+    def __trunc__(self) -> int:
+        if self.shape:
+            raise TypeError(f"type DistArray of shape {self.shape} doesn't define __trunc__ method")
+        number: int = math.trunc(self.item())
+        return number
 
     def __round__(self, ndigits: Any = None) -> Any:  # an int, or a number of this dtype, as of numpy's numbers
         if self.shape or self.dtype.kind not in "iuf":

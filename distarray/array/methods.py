@@ -268,7 +268,7 @@ class Methods:
     def transpose(self: Any, *axes: Any) -> Any:
         """Return the axes in the order `axes`, reversed by default. A view."""
         order: Any = axes or None
-        if len(axes) == 1 and not hasattr(axes[0], "__index__"):
+        if len(axes) == 1 and (np.ndim(axes[0]) > 0 or not hasattr(axes[0], "__index__")):
             (order,) = axes
         return self._view(lenses.permute_lens(self.shape, order))
 

@@ -319,8 +319,12 @@ class Operators(Handle):
     __ge__ = _compared("greater_equal", None)
     __eq__ = _compared("equal", False)  # type: ignore[assignment]  # elementwise, as numpy's
     __ne__ = _compared("not_equal", True)  # type: ignore[assignment]
-    # Elementwise equality is no equality to hash by.
-    __hash__ = None  # type: ignore[assignment]
+
+    def __hash__(self) -> int:
+        # A number is one of Python's sets and keys, as numpy's are; elementwise equality is no equality to hash by.
+        if not is_scalar(self):
+            raise TypeError(f"unhashable type: {type(self).__name__!r}")
+        return hash(self.item())  # type: ignore[attr-defined]
 
     __neg__ = _unary(elementwise.negative)
     __pos__ = _unary(elementwise.positive)

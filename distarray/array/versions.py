@@ -226,8 +226,8 @@ class Base:
         since: int,
         is_alone: Callable[[Base, Expr | None], bool],
     ) -> bool:
-        """Write computed elements, if the others are here and few, or are many and none of them moves, and this is still
-        the version with the number `since`; return whether that was done.
+        """Write computed elements, if the others are here, and few or to stay in their place, and this is still the
+        version with the number `since`; return whether that was done.
 
         Parameters
         ----------

@@ -8,7 +8,7 @@ layout of their argument. Nothing is computed, and nothing is stored until it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -173,6 +173,8 @@ def indices(
     dimensions: Sequence[int], dtype: DTypeLike = None, sparse: bool = False, **where: Any
 ) -> Any:  # as numpy: an array, or a tuple of arrays if sparse
     """Return the index along each axis at every point of a grid: one array with the axes first, or sparse ones."""
+    if isinstance(dimensions, Iterator):
+        dimensions = tuple(dimensions)
     kept = {key: where[key] for key in ("team", "device") if key in where}
     env = environment(**kept)
     if sparse:

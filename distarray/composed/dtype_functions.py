@@ -15,7 +15,9 @@ from distarray.types import DType
 
 @dataclass(frozen=True, slots=True)
 class FInfo:
-    """An FInfo is the limits of a floating dtype, as Python floats."""
+    """An FInfo is the limits of a floating dtype, as Python floats, which the standard asks for; what numpy knows
+    besides (``precision``, ``nmant`` ...) is as numpy has it.
+    """
 
     bits: int
     eps: float
@@ -25,6 +27,11 @@ class FInfo:
     tiny: float
     resolution: float
     dtype: DType
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(np.finfo(self.dtype), name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,8 @@ class nditer:  # the name is numpy's
         if order not in ("C", "K", "A") or any(v is not None for v in options.values()):
             raise NotSupportedError(f"nditer: order={order!r} and options {sorted(options)} are numpy's; {way}")
         self._one = not isinstance(op, list | tuple)
+        if not self._one and any(x is None for x in op):
+            raise NotSupportedError(f"nditer: None asks for an array to be written, and elements are read here; {way}")
         self._broadcast = broadcast(*([op] if self._one else op))
         if not self._broadcast.size and "zerosize_ok" not in wanted:
             raise ValueError("Iteration of zero-sized operands is not enabled")
@@ -150,24 +152,50 @@ class nditer:  # the name is numpy's
         self.ndim = self._broadcast.ndim
         self.nop = self._broadcast.numiter
         self.itersize = self._broadcast.size
-        self.index = -1
+        self.index = 0
+        self._is_begun = False
+        self._read: tuple[Any, ...] | None = None
 
     @property
     def multi_index(self) -> tuple[int, ...]:
-        """Return the index of the element that was given last."""
+        """Return the index of the element that it is at."""
         if "multi_index" not in self._flags:
             raise ValueError("Iterator is not tracking a multi-index")
-        return tuple([int(i) for i in np.unravel_index(max(self.index, 0), self.shape)])
+        return tuple([int(i) for i in np.unravel_index(min(self.index, max(self.itersize - 1, 0)), self.shape)])
 
     @property
     def finished(self) -> bool:
-        """Return whether there are no more elements."""
-        return self.index + 1 >= self.itersize
+        """Return whether it is past the last element."""
+        return self.index >= self.itersize
+
+    @property
+    def value(self) -> Any:
+        """Return the element that it is at, a copy; of several operands a tuple."""
+        if self.finished:
+            raise ValueError("Iterator is past the end")
+        if self._read is None:
+            self._read = tuple([np.asarray(v) for v in next(self._broadcast)])
+        return self._read[0] if self._one else self._read
+
+    def iternext(self) -> bool:
+        """Go on to the next element; return whether there is one."""
+        if not self.finished:
+            _ = self.value  # which is read in turn
+            self._read = None
+            self.index += 1
+        return not self.finished
+
+    def __getitem__(self, index: int | slice) -> Any:
+        value = self.value
+        return ((value,) if self._one else value)[index]
 
     def __next__(self) -> Any:
-        values = tuple([np.asarray(v) for v in next(self._broadcast)])
-        self.index += 1
-        return values[0] if self._one else values
+        if self._is_begun:
+            self.iternext()
+        self._is_begun = True
+        if self.finished:
+            raise StopIteration
+        return self.value
 
     def __iter__(self) -> Self:
         return self

@@ -174,6 +174,8 @@ def _seed_text(seed: Any) -> str:
     """Return a seed as text; an integer and the sequence of it alone are one seed."""
     if isinstance(seed, np.random.SeedSequence):
         seed = seed.generate_state(4, np.uint64)
+    if hasattr(seed, "__dx_node__"):
+        seed = np.asarray(seed)
     words = seed.reshape(-1).tolist() if isinstance(seed, np.ndarray) else seed
     words = list(words) if isinstance(words, list | tuple) else [words]
     if not all(isinstance(w, int | np.integer) for w in words):

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from distarray.expr.errstates import errstate, mode_of, text_of
+from distarray.expr.errstates import EVENTS, errstate, mode_of, text_of
 from distarray.expr.expr import user_frame
 from distarray.kernels.reporting import report
+
+#: In which order numpy looks for events after a call.
+_ORDER = {kind: n for n, kind in enumerate(EVENTS)}
 
 
 class Listener:
@@ -98,7 +101,8 @@ def tell(met: Sequence[str], name: str) -> Callable[[], None] | None:
     """
     state = errstate()
     told = []
-    for kind in met:
+    # As one call of numpy's has them, in whatever order several threads met them.
+    for kind in sorted(met, key=lambda kind: _ORDER.get(kind, len(_ORDER))):
         mode = mode_of(kind, state)
         if mode == "raise":
             raise FloatingPointError(text_of(kind, name))

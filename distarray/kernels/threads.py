@@ -160,13 +160,12 @@ class _Help:
 
     def give(self) -> None:
         """Take parts until there are no more; called in the other thread."""
-        try:
+        try:  # all of it: an interrupt may come between any two lines, and somebody waits
             self._to_begin.pop()
-        except IndexError:
-            return
-        try:
             with inside_task():
                 self._shared.work()
+        except IndexError:
+            pass  # too late: work itself raises nothing
         finally:
             self._is_over.release()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from _thread import allocate_lock
+from _thread import allocate_lock, start_new_thread
 from collections import deque
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -69,13 +69,17 @@ class ProcessThreads:
                 else:
                     thread.wake()
         if found is None and len(self._threads) < self.n_threads - 1 and not self._is_left:
-            found = _HelpingThread(self, len(self._threads) + 1)
-            self._threads.append(found)  # first, to be seen by a handler of signals that gives work
+            found = _HelpingThread(self)
             try:
-                found.begin()
-            except BaseException:
-                self._threads.remove(found)
-                raise
+                self._threads.append(found)  # first, to be seen by a handler of signals that gives work
+                start_new_thread(found.run, ())  # which does not wait until it runs, as those of `threading` do
+            except BaseException as error:
+                if found in self._threads:
+                    self._threads.remove(found)
+                found.wake()  # to end, if it has begun
+                if not isinstance(error, RuntimeError):  # there can be no more threads
+                    raise
+                found = None
         return found
 
     def next_for(self, thread: _HelpingThread) -> _Given | None:
@@ -84,7 +88,7 @@ class ProcessThreads:
         """
         with self._lock:
             thread.given = self._waiting.popleft() if self._waiting else None
-            thread.is_waiting = thread.given is None and not self._is_left
+            thread.is_waiting = thread.given is None and not self._is_left and thread in self._threads
             return thread.given
 
     def leave(self) -> None:
@@ -107,18 +111,14 @@ class _HelpingThread:
         Whether it waits to be woken.
     """
 
-    __slots__ = ("_lock", "_number", "_threads", "given", "is_waiting")
+    __slots__ = ("_lock", "_threads", "given", "is_waiting")
 
-    def __init__(self, threads: ProcessThreads, number: int) -> None:
+    def __init__(self, threads: ProcessThreads) -> None:
         self._threads = threads
-        self._number = number
         self._lock = allocate_lock()
         self._lock.acquire()
         self.given: _Given | None = None
         self.is_waiting = True
-
-    def begin(self) -> None:
-        threading.Thread(target=self._run, name=f"distarray_{self._number}", daemon=True).start()
 
     def give(self, given: _Given) -> None:
         self.given = given
@@ -128,7 +128,8 @@ class _HelpingThread:
         with suppress(RuntimeError):  # it is awake: a handler of signals has come in between
             self._lock.release()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Call what is given, until the threads are left."""
         is_left = False
         while not is_left:
             self._lock.acquire()

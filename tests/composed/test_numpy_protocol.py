@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import math
+import pickle
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -329,3 +333,39 @@ def test_masks_that_hide_nothing_and_masked_arrays_made_on_purpose() -> None:
     np.testing.assert_array_equal(np.asarray(x + np.ma.masked_array(np.ones(4))), np.arange(4.0) + 1)
     np.testing.assert_array_equal(np.asarray(dx.asarray(MASKED)), np.asarray(MASKED))
     assert (np.ma.add(MASKED, np.asarray(x)).mask == MASKED.mask).all()
+
+
+def test_numbers_are_keys_as_numpys_are() -> None:
+    x = dx.asarray([3, 4, 3])
+    assert set(x) == {3, 4}
+    assert {3: "three"}[x[0]] == "three"
+    assert Counter(x) == Counter([3, 4, 3])
+    assert hash(x.sum()) == hash(10)
+    assert hash(dx.asarray([2.5])[0]) == hash(2.5)
+    for array in (x, x[:1], dx.asarray(3)):
+        with pytest.raises(TypeError, match="unhashable type: 'DistArray'"):
+            hash(array)
+
+
+def test_arguments_may_be_arrays_and_iterators_where_numpys_may() -> None:
+    x = dx.asarray([3, 4])
+    for make, draw in ((dx.random.default_rng, "random"), (dx.random.RandomState, "random_sample")):
+        for seed, same in ((x, [3, 4]), (x[0], 3), (x.sum(), 7)):
+            assert_equal(getattr(make(seed), draw)(3), np.asarray(getattr(make(same), draw)(3)))
+    assert_equal(dx.indices(len(v) for v in ([1, 2], [3, 4, 5])), np.indices((2, 3)))
+    m = dx.asarray(np.arange(6).reshape(2, 3))
+    assert_equal(m.transpose(dx.asarray([1, 0])), np.arange(6).reshape(2, 3).T)
+    assert_equal(m.transpose(np.array([1, 0])), np.arange(6).reshape(2, 3).T)
+    assert math.trunc(dx.asarray([-2.7])[0]) == -2
+    with pytest.raises(TypeError, match="__trunc__"):
+        math.trunc(x)
+
+
+def test_finfo_knows_what_numpys_knows() -> None:
+    for dtype in ("f4", "f8", "c16"):
+        ours, theirs = dx.finfo(dtype), np.finfo(dtype)
+        for name in ("precision", "nmant", "epsneg", "maxexp", "smallest_subnormal"):
+            assert getattr(ours, name) == getattr(theirs, name)
+        assert copy.copy(ours) == pickle.loads(pickle.dumps(ours)) == ours
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = dx.finfo("f4").nothing

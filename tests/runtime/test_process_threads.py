@@ -76,20 +76,32 @@ def test_one_that_has_raised_something_helps_again() -> None:
 
 
 def test_threads_that_are_forsaken_end_when_their_work_is_over() -> None:
-    before = set(threading.enumerate())
-    forsaken, go = threads_of(4), threading.Event()
+    forsaken, go, own = threads_of(4), threading.Event(), []
     for _ in range(3):
-        assert forsaken.start(lambda: go.wait(SECONDS), waits=True)
-    own = set(threading.enumerate()) - before
+        assert forsaken.start(lambda: (own.append(threading.get_ident()), go.wait(SECONDS)), waits=True)
+    wait_until(lambda: len(own) == 3)
     forsake(forsaken)
     others = threads_of(4)
     assert others is not forsaken
     assert others is threads_of(4)
+    assert sys._current_frames().keys() >= set(own)
     go.set()
-    wait_until(lambda: not any(thread.is_alive() for thread in own))
+    wait_until(lambda: sys._current_frames().keys().isdisjoint(own))
     assert others.start(go.set)
     forsake(forsaken)
     assert threads_of(4) is others
+
+
+def test_where_there_can_be_no_more_threads_nobody_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads, done = ProcessThreads(2), []
+    with monkeypatch.context() as patch:
+        patch.setattr(process_threads, "start_new_thread", fail)
+        assert not threads.start(lambda: done.append(1))
+    assert threads.start(lambda: done.append(2))
+    wait_until(lambda: done == [2])
 
 
 def test_many_threads_that_give_work_lose_none() -> None:
@@ -197,6 +209,15 @@ def test_what_several_threads_meet_is_told_once_at_the_line(shared: list[int]) -
     with np.errstate(divide="raise"), pytest.raises(FloatingPointError, match="divide by zero encountered in log"):
         dx.log(x)
     assert len(shared) == 6
+
+
+def test_events_come_in_numpys_order(shared: list[int]) -> None:
+    a = np.ones(LARGE)
+    a[0, 0], a[-1, -1] = -1, 0
+    x = dx.asarray(a) + 0
+    for _ in range(5):
+        with np.errstate(all="raise"), pytest.raises(FloatingPointError, match="divide by zero encountered in log"):
+            dx.log(x)
 
 
 def test_nobody_helps_inside_of_a_task_or_one_member_alone() -> None:
