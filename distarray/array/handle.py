@@ -38,7 +38,7 @@ from distarray.expr.lens import (
 )
 from distarray.expr.op import Op
 from distarray.expr.rewrite import CONSTANT
-from distarray.kernels.loans import is_any_outside
+from distarray.kernels.loans import copied, is_any_outside, reshaped
 from distarray.ops.lenses import matrix_transpose_lens, permute_lens
 from distarray.runtime import observations, small
 from distarray.runtime.members import device_labels
@@ -176,15 +176,20 @@ class Handle:
             return None
         return self._of(np.array(value), GET, block_type(block.dtype, (), env))
 
-    def _copied_here(self, part: Affine) -> Self | None:
-        """Return a part of the elements in a handle of its own; None where it is not computed at the call."""
+    def _copied_here(self, part: Affine, shape: Shape | None = None) -> Self | None:
+        """Return a part of the elements in a handle of its own, of another `shape` if that is given; None where it is
+        not computed at the call.
+        """
         block = self._ready()
         if block is None or forced_parts.get() is not None:
             return None
         part_here, env = part.read(block), self._base.type.env
         if not small.is_eager(part_here.nbytes, env):
             return None
-        return self._of(np.array(part_here, order="C"), GET, block_type(block.dtype, part_here.shape, env))
+        own = copied(np.asarray(part_here))
+        if shape is not None:
+            own = reshaped(np, own, shape)
+        return self._of(own, GET, block_type(block.dtype, own.shape, env))
 
     def __dx_node__(self) -> Expr:
         """Return the node of the current value; called on entry of every operation."""
@@ -276,6 +281,8 @@ class Handle:
                     f"Unable to avoid creating a copy while reshaping: a view of shape {self.shape} "
                     f"cannot be seen as {shape}; leave copy=False out"
                 )
+        if shape and (here := self._copied_here(Affine.identity(self.shape), shape)) is not None:
+            return here
         return self._on(bind_reshape(self.__dx_node__(), shape))
 
     def _advance(self, written: Callable[[Expr], Expr]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from distarray.array.access import cast
 from distarray.array.handle import OF_OWNER, Handle, is_scalar
 from distarray.array.versions import laid_out
-from distarray.expr.affine import restored
+from distarray.expr.affine import Affine, restored
 from distarray.expr.lens import kept_order, lens_shape, strided_dummy
 from distarray.ops.lenses import permute_lens
 from distarray.types import Shape
@@ -153,6 +153,8 @@ class MemoryLayout(Handle):
         """Return an array of the same elements that aliases nothing and lies in an order of numpy's."""
         axes = self._axes(order)
         if axes is None:
+            if self._lens and self.ndim and (here := self._copied_here(Affine.identity(self.shape))) is not None:
+                return here
             node = self.__dx_node__()
             made = self._on(node)
             # An array without axes stays one, which is no number.

@@ -6,12 +6,10 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from distarray.diagnostics.predict import planned_sharding
 from distarray.expr import expr
 from distarray.expr.expr import Expr
 from distarray.expr.tiles import Bounds, Ranges
 from distarray.kernels.inside import is_inside_task
-from distarray.runtime import hosts
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
@@ -20,10 +18,16 @@ def lying(node: Expr) -> Sharding:
     """Return how the elements of a node lie when an operation reads them: host data are placed, what is pending is
     planned.
     """
+    # Late: what plans and places is loaded when the first array is cut.
     if node.memo is not None and not is_inside_task():  # there they stay, and whoever waits may hold the lock
+        from distarray.runtime import hosts
+
         hosts.place(node)
-    known = expr.lying(node)
-    return planned_sharding(node, node.env) if known is None else known
+    if (known := expr.lying(node)) is not None:
+        return known
+    from distarray.diagnostics.predict import planned_sharding
+
+    return planned_sharding(node, node.env)
 
 
 class Grid(NamedTuple):

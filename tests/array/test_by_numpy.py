@@ -325,3 +325,37 @@ def test_programs_that_write_in_place_leave_what_numpys_leave(
         for name in (*hosts, *({"s", "w"} & theirs.keys())):
             assert ours[name].dtype == theirs[name].dtype, (line, name)
             np.testing.assert_array_equal(np.asarray(ours[name].copy()), theirs[name], err_msg=f"{line}: {name}")
+
+
+def test_few_elements_of_a_large_array_are_read_and_written_at_the_call() -> None:
+    host = np.random.default_rng(0).random((700_000,))
+    x, wanted = dx.asarray(host).persist(), host.copy()
+    at = np.array([5, 699_999, -7, 5])
+    memory = x._base.current.memo.blocks[0]
+    with counting() as counts:
+        found = [np.asarray(x[at]), np.asarray(x[dx.asarray(at)]), np.asarray(x.reshape(700, 1000)[[1, 2], [3, 4]])]
+        x[at] = 2.0
+        x[at[:2]] += 1
+    assert not counts.tasks
+    for one, theirs in zip(found, (host[at], host[at], host.reshape(700, 1000)[[1, 2], [3, 4]]), strict=True):
+        np.testing.assert_array_equal(one, theirs)
+    wanted[at] = 2.0
+    wanted[at[:2]] += 1
+    assert np.shares_memory(x._base.found(), memory)  # where nobody else reads it, nothing was copied
+    np.testing.assert_array_equal(np.asarray(x), wanted)
+
+
+def test_what_reads_a_large_array_later_has_the_elements_from_before() -> None:
+    host = np.random.default_rng(0).random((700_000,))
+    x, at = dx.asarray(host).persist(), np.array([5, 699_999])
+    double, part, other = x * 2, x[::3], x.copy()
+    x[at] = -1.0
+    part[1] = -2.0
+    wanted = host.copy()
+    wanted[at], wanted[3] = -1.0, -2.0
+    np.testing.assert_array_equal(np.asarray(double), host * 2)
+    np.testing.assert_array_equal(np.asarray(other), host)
+    np.testing.assert_array_equal(np.asarray(x), wanted)
+    with pytest.raises(IndexError, match="out of bounds"):
+        x[np.array([700_000])] = 3.0
+    np.testing.assert_array_equal(np.asarray(x), wanted)
