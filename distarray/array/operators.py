@@ -321,7 +321,7 @@ class Operators(Handle):
     __ne__ = _compared("not_equal", True)  # type: ignore[assignment]
 
     def __hash__(self) -> int:
-        # A number is one of Python's sets and keys, as numpy's are; elementwise equality is no equality to hash by.
+        # A number may be in a set and a key, as numpy's may; elementwise equality is no equality to hash by.
         if not is_scalar(self):
             raise TypeError(f"unhashable type: {type(self).__name__!r}")
         return hash(self.item())  # type: ignore[attr-defined]

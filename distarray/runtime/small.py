@@ -135,9 +135,8 @@ def _most_brief_nbytes(env: Environment) -> int:
 def _is_quick(node: Expr) -> bool:
     """Return whether a step, if it is one, takes about as long as to read and to write."""
     family = node.op.family
-    if node.memo is not None or family.is_view or (family.is_created and node.op.repeatable):
-        return True
-    if family.is_gather:
+    is_free = family.is_view or (family.is_created and node.op.repeatable)
+    if node.memo is not None or is_free or family.is_gather:
         return True
     return family.is_fused and (node.op.kind != "map" or interpreter().is_exact_map(node))
 
