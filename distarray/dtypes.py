@@ -7,6 +7,7 @@ notation is the one of types in text: ``f64[8{x}256, 1024]``.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,35 @@ from distarray.arguments import shown
 
 _BITS = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64), "c": (64, 128)}
 _NUMBERS = [np.dtype(f"{kind}{bits // 8}") for kind, sizes in _BITS.items() for bits in sizes]
-#: By dtypes of numbers the one that stands for all that equal it: ``longlong`` is ``int64``, and so is one that has
-#: metadata. What is looked up by a dtype would else hold the one that came first.
-CANONICAL = {d: d for d in [np.dtype(bool), *_NUMBERS]}
+#: Units of time spans, each a thousand of the next.
+_THOUSANDS = ("s", "ms", "us", "ns", "ps", "fs", "as")
+
+
+@lru_cache(maxsize=256)
+def _coarsest(dtype: np.dtype) -> np.dtype:
+    """Return a dtype of dates or time spans with whole thousands of a unit in the larger one: ``m8[7000ms]`` is
+    ``m8[7s]``.
+    """
+    unit, n = np.datetime_data(dtype)
+    while unit in _THOUSANDS[1:] and n % 1000 == 0:
+        unit, n = _THOUSANDS[_THOUSANDS.index(unit) - 1], n // 1000
+    return np.dtype(f"{dtype.char}8" if unit == "generic" else f"{dtype.char}8[{n}{unit}]")
+
+
+class _Canonical(dict[Any, Any]):  # by a dtype, or a tuple of those of several results
+    """A _Canonical gives the dtype that stands for all that equal it: ``longlong`` is ``int64``, and so is one that has
+    metadata. What is looked up by a dtype would else hold the one that came first; of time spans numpy even says that
+    ``m8[7000ms]`` equals ``m8[7s]``, and not the other way round.
+    """
+
+    def __missing__(self, dtype: Any) -> Any:
+        if type(dtype) is tuple:
+            return tuple([self[each] for each in dtype])
+        return _coarsest(dtype) if dtype.kind in "mM" else dtype
+
+
+#: Those of numbers and truth values are at hand.
+CANONICAL = _Canonical({d: d for d in [np.dtype(bool), *_NUMBERS]})
 
 _TEXT = "codes of text: values, codes = numpy.unique(text, return_inverse=True)"
 #: What to do with the kinds of dtype that no array here has.
@@ -34,9 +61,9 @@ FOREIGN = frozenset(_WAYS_OUT)
 @lru_cache(maxsize=1024)
 def _checked(dtype: np.dtype) -> np.dtype:
     if dtype.kind in "bMm":
-        return CANONICAL.get(dtype, dtype)
+        return CANONICAL[dtype]  # type: ignore[no-any-return]  # of one dtype one
     if dtype.kind in _BITS and dtype.itemsize * 8 in _BITS[dtype.kind]:
-        return CANONICAL[dtype.newbyteorder("=")]
+        return CANONICAL[dtype.newbyteorder("=")]  # type: ignore[no-any-return]
     way_out = _WAYS_OUT.get(dtype.kind, "x.astype(...) to one of these")
     raise TypeError(
         f"dtype {dtype!r} is not supported by distarray; supported are bool, signed and unsigned integers, "

@@ -63,7 +63,7 @@ class BlockType:
     __slots__ = ("dtype", "env", "shape")
 
     def __init__(self, dtype: DType, shape: Shape, env: Environment) -> None:
-        self.dtype, self.shape, self.env = CANONICAL.get(dtype, dtype), shape, env
+        self.dtype, self.shape, self.env = CANONICAL[dtype], shape, env
 
 
 def block_type(dtype: DType, shape: Shape, env: Environment) -> BlockType:

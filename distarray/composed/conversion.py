@@ -167,7 +167,7 @@ def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
         supported = as_dtype(host.dtype)
     except TypeError as error:
         raise TypeError(f"asarray, operand 0 of type {kind}: {error}") from None
-    return host if host.dtype == supported and host.dtype.isnative else host.astype(supported)
+    return host if supported == host.dtype and host.dtype.isnative else host.astype(supported)
 
 
 def mapped_node(mapped: np.memmap[Any, Any], env: Environment, pin: Sharding | None = None) -> Expr | None:

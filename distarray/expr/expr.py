@@ -319,7 +319,7 @@ class Expr:
         self.op = op
         self.operands = operands
         self.shape = shape
-        self.dtype = CANONICAL.get(dtype, dtype)
+        self.dtype = CANONICAL[dtype]
         self.env = env
         self.params = params
         self.runtime = runtime

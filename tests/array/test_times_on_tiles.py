@@ -69,3 +69,28 @@ def test_segments_are_those_of_integers(dtype, n_tiles):
         assert made.dtype == dtype
         assert (made.astype("i8")[used] == np.asarray(dx.segment_reduce(i, labels, 4, func=func))[used]).all()
         assert not np.isnat(made).any()
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("7000ms", "7s"), ("1000ns", "us"), ("3000000us", "3s"), ("1500ms", "1500ms"), ("60s", "60s"), ("24h", "24h")],
+)
+@pytest.mark.parametrize("kind", ["m8", "M8"])
+def test_equal_units_are_one_dtype(kind, given, meant):
+    """numpy says that ``m8[7000ms]`` equals ``m8[7s]`` and not the other way round: a table by dtypes would find one in
+    the place of the other, whose numbers would mean other times.
+    """
+    host = np.array([1, -2], f"{kind}[{given}]")
+    x = dx.asarray(host)
+    assert str(x.dtype) == str(np.dtype(f"{kind}[{meant}]"))
+    np.testing.assert_array_equal(np.asarray(x), host)
+    y = dx.asarray(host.astype(f"{kind}[{meant}]"))
+    assert str(y.dtype) == str(dx.zeros(2, dtype=f"{kind}[{meant}]").dtype) == str(x.dtype)
+    assert bool((x == y).all())
+    assert str(dx.result_type(x.dtype, f"{kind}[21s]")) == str(np.result_type(x.dtype, f"{kind}[21s]"))
+
+
+def test_attributes_of_numbers_are_none_of_arrays():
+    x = dx.asarray([1.0, 2.0])
+    for array, name in ((x, "is_integer"), (x.max(), "bit_count"), (x.max() > 0, "is_integer")):
+        assert not hasattr(array, name)
