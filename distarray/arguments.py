@@ -354,8 +354,8 @@ def naming(**given: Any) -> Iterator[None]:
         yield
     except _OF_VALUES as error:
         kind = TypeError if isinstance(error, _OF_UFUNCS) else type(error)
-        if kind.__module__ != "builtins" and kind is not np.exceptions.DTypePromotionError:
-            raise  # an AxisError or LinAlgError, or one of ours: it says what is wrong
+        if kind not in _OF_VALUES and kind is not np.exceptions.DTypePromotionError:
+            raise  # an AxisError, LinAlgError or UnicodeError, or one of ours: it says what is wrong
         said = ", ".join([f"{name}={shown(value)}" for name, value in given.items()])
         raise kind(f"{error} ({said})") from None
 

@@ -43,6 +43,7 @@ class Flags:
             "c_contiguous": c,
             "f_contiguous": f,
             "contiguous": c,
+            "fortran": f,
             "owndata": owns,
             "writeable": writeable,
             "aligned": True,

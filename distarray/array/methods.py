@@ -16,6 +16,7 @@ import numpy as np
 from distarray.arguments import NOT_GIVEN, integer, memory_order, naming, shown
 from distarray.array.handle import is_scalar
 from distarray.array.namespace import namespace
+from distarray.array.number_attributes import OfNumber
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.expr.lens import Bits
@@ -158,9 +159,9 @@ class Methods:
         """Return the elements rounded to `decimals` places."""
         return namespace().round(self, decimals, out)
 
-    def clip(self: Any, min: Any = None, max: Any = None, out: Any = None) -> Any:
-        """Return the elements limited to an interval; see `distarray.clip`."""
-        return namespace().clip(self, min, max, out)
+    def clip(self: Any, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
+        """Return the elements limited to an interval, with the options of a ufunc; see `distarray.clip`."""
+        return namespace().clip(self, min, max, out, **options)
 
     def conj(self: Any) -> Any:
         """Return the complex conjugate; of real numbers, as numpy's method, the array itself."""
@@ -386,6 +387,9 @@ class Methods:
         if not -self.size <= at < self.size:
             raise IndexError(f"index {at} is out of bounds for size {self.size}")
         return self[np.unravel_index(at % self.size, self.shape)].item()
+
+    is_integer, as_integer_ratio, hex, bit_count = OfNumber(), OfNumber(), OfNumber(), OfNumber()
+    numerator, denominator = OfNumber(), OfNumber()
 
     def tolist(self: Any) -> Any:
         """Return the elements as nested lists of Python numbers."""

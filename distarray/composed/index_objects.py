@@ -105,6 +105,9 @@ class _Joiner:
         with nullcontext() if env is None or hooks.within is None else hooks.within(env):
             parts = [_part(item, ndmin, first) for item in items]
             dtype = np.result_type(*[v if np.isscalar(v) else p.dtype for v, p in zip(items, parts)]) if parts else None
+            for v in items:
+                if type(v) is int:
+                    np.asarray(v, dtype)  # what does not fit is numpy's error, a cast would wrap around
             return joining.concat([p if dtype is None else p.astype(dtype, copy=False) for p in parts], axis=axis)  # type: ignore[no-any-return]
 
     def _directive(self, text: str) -> tuple[int, int, int]:

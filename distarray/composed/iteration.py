@@ -65,6 +65,10 @@ class ndenumerate:  # the name is numpy's
         return self
 
 
+#: As many as numpy's broadcast takes.
+_MOST_ARRAYS = 64
+
+
 class broadcast:  # the name is numpy's
     """A broadcast is an iterator over the elements of arrays that broadcast, which tells their common shape.
 
@@ -77,6 +81,8 @@ class broadcast:  # the name is numpy's
     """
 
     def __init__(self, *args: Any) -> None:
+        if len(args) > _MOST_ARRAYS:
+            raise ValueError(f"Need at least 0 and at most {_MOST_ARRAYS} array objects, not {len(args)}.")
         self._arrays = [as_distarray(a) for a in args]
         self.shape: tuple[int, ...] = broadcast_shapes(*[x.shape for x in self._arrays]) if args else ()
         self.numiter = len(args)

@@ -25,6 +25,9 @@ from distarray.types import AxesLike
 
 # ---------------------------------------------------------------------------------------------- convolution
 
+#: Of convolutions, in the order in which numpy numbers them.
+_MODES = ("valid", "same", "full")
+
 
 def convolve(a: Any, v: Any, mode: str = "full") -> DistArray:
     """Return the discrete convolution of two vectors: the longer one is cut, the shorter one whole at every member.
@@ -32,8 +35,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> DistArray:
     Its cost is that of NumPy's, the product of both sizes; for a long shorter vector transforms (`fft`) are faster.
     """
     x, y = _vectors(a, v)
-    choice(mode, ("full", "same", "valid"), "mode")
-    return _convolved(x, y, mode)
+    return _convolved(x, y, _mode(mode))
 
 
 @ready_made(2, is_boxed=True)
@@ -44,6 +46,12 @@ def _convolved(x: DistArray, y: DistArray, mode: str) -> DistArray:
         x, y = y, x
     with np.errstate(all="ignore"):  # numpy does not look at the flags here
         return x._on(convolution(x.__dx_node__(), y.__dx_node__(), mode))
+
+
+def _mode(mode: Any) -> str:
+    """Return the name of a mode, which may be given by numpy's number of it."""
+    found = choice(mode, (*_MODES, *range(len(_MODES))), "mode")
+    return found if isinstance(found, str) else _MODES[found]
 
 
 def _vectors(a: Any, v: Any) -> tuple[DistArray, DistArray]:
@@ -64,7 +72,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> DistArray:
         if not np.ndim(given):
             raise ValueError(f"object of too small depth for desired array: {name}={shown(given)}")
     x, y = _vectors(a, v)
-    choice(mode, ("full", "same", "valid"), "mode")
+    mode = _mode(mode)
     if x.size < y.size:
         return _reversed(_convolved(y, _reversed(x), mode))
     return _convolved(x, _reversed(y), mode)

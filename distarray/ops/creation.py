@@ -114,6 +114,9 @@ def arange(start: Any, stop: Any, step: Any, dtype: DTypeLike | None, env: Envir
     """
     step = 1 if step is None else step
     wanted = _dates_of((start, stop, step)) if dtype is None else as_dtype(dtype)
+    if wanted is not None and wanted.kind in "mM" and np.datetime_data(wanted)[0] == "generic":
+        given = [v for v in (start, stop, step) if v is not None and not isinstance(v, int)]
+        wanted = _dates_of([v if hasattr(v, "dtype") else np.asarray(v, wanted)[()] for v in given]) or wanted
     if stop is None:
         if wanted is not None and wanted.kind == "M":
             raise ValueError("arange requires both a start and a stop for NumPy datetime64 ranges")
@@ -137,16 +140,26 @@ def arange(start: Any, stop: Any, step: Any, dtype: DTypeLike | None, env: Envir
         # numpy's own count: Python arithmetic of what was given, rounded up
         if wanted.kind != "c" and any(isinstance(v, complex | np.complexfloating) for v in (start, stop, step)):
             raise TypeError("must be real number, not complex")
-        ratio = (stop - start) / step
-        length = math.ceil(ratio.real if isinstance(ratio, complex) else ratio)
-        if isinstance(ratio, complex):
-            length = min(length, math.ceil(ratio.imag))
+        length = _length(start, stop, step)
     length = max(length, 0)
     if wanted.kind == "b" and length > 2:
         raise TypeError("arange() is only supported for booleans when the result has at most length 2.")
     second = start + step if length > 1 else start
     values = ArangeValues(fill_value_of(start, wanted), fill_value_of(second, wanted))
     return bind_create(ARANGE, (length,), wanted, env, (), values)
+
+
+def _length(start: Any, stop: Any, step: Any) -> int:
+    """Return how many numbers a range has, as numpy counts them; below zero if it has none."""
+    ratio = (stop - start) / step
+    if isinstance(ratio, complex):
+        return min(math.ceil(ratio.real), math.ceil(ratio.imag))
+    if math.isinf(ratio):
+        raise ValueError(f"arange: Maximum allowed size exceeded: from {start} to {stop} by {step}")
+    if not ratio and stop != start:  # too small for a float: something, in one direction or the other
+        return int(math.copysign(1, ratio))
+    length: int = math.ceil(ratio)
+    return length
 
 
 def _date(value: Any, dtype: DType) -> Any:

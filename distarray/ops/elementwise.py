@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import cmath
 import math
+import sys
 from typing import Any, Literal
 
 import numpy as np
@@ -348,11 +349,18 @@ def angle(z: Array, /, deg: bool = False) -> Array:
     return multiply(a, 180 / math.pi) if deg else a
 
 
-@by_numpy(np.isclose)
 def isclose(a: Array, b: Array, rtol: Array = 1e-05, atol: Array = 1e-08, equal_nan: bool = False) -> Array:
     """Return where ``|a - b| <= atol + rtol * |b|``, infinities equal themselves and, with `equal_nan`, nan equals
-    nan.
+    nan. A tolerance that is not finite is an invalid value, of which numpy's state says what becomes; of arrays of ours
+    nobody looks.
     """
+    if not (_is_finite(rtol) and _is_finite(atol)):
+        _tell_invalid(f"One of rtol or atol is not valid, atol: {atol}, rtol: {rtol}")
+    return _isclose(a, b, rtol, atol, equal_nan)
+
+
+@by_numpy(np.isclose)
+def _isclose(a: Array, b: Array, rtol: Array, atol: Array, equal_nan: bool) -> Array:
     operands = unbox("isclose", (a, b, rtol, atol))
     x: Any
     y: Any
@@ -373,6 +381,25 @@ def isclose(a: Array, b: Array, rtol: Array = 1e-05, atol: Array = 1e-08, equal_
             nans = [isnan(v) if type(v) is Expr else v != v for v in (x, y)]
             result = logical_or(result, logical_and(*nans))
     return operands.box(result)
+
+
+def _is_finite(tolerance: Any) -> bool:
+    if type(tolerance) is float:
+        return math.isfinite(tolerance)
+    return not isinstance(tolerance, float | complex | np.generic | np.ndarray) or builtins.all(
+        np.isfinite(tolerance).flat
+    )
+
+
+def _tell_invalid(text: str) -> None:
+    """Do what ``np.errstate(invalid=...)`` says of what is found at the call."""
+    wanted = np.geterr()["invalid"]
+    if wanted == "raise":
+        raise FloatingPointError(text)
+    if wanted == "warn":
+        warn_user(text)
+    elif wanted == "print":
+        sys.stdout.write(f"{text}\n")
 
 
 def _are_scalars(*values: object) -> bool:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from distarray.arguments import shown
 from distarray.expr.expr import Expr
 
 #: Labels: letters or what the user listed; Ellipsis where it stood.
 Term: TypeAlias = tuple[Any, ...]
+#: What labels may be listed in. An array of ours is an operand, whose labels are missing.
+_LISTS = (list, tuple, range, np.ndarray)
 
 
 def parse_subscripts(operands: Sequence[Any]) -> tuple[list[Term], Term | None, list[Any]]:
@@ -31,10 +35,10 @@ def parse_subscripts(operands: Sequence[Any]) -> tuple[list[Term], Term | None, 
         return terms, _letters(right) if arrow else None, arrays
     items = list(operands)
     goal = items.pop() if len(items) % 2 else ()
-    result = tuple(goal) if len(operands) % 2 and isinstance(goal, (list, tuple)) else None
+    result = tuple(goal) if len(operands) % 2 and isinstance(goal, _LISTS) else None
     arrays, terms = items[::2], items[1::2]
     for labels in (*terms, goal):
-        if not isinstance(labels, (list, tuple)):
+        if not isinstance(labels, _LISTS):
             raise TypeError(
                 "einsum: give a subscripts string first, or after each operand the list of its labels, not "
                 f"{shown(labels)}"

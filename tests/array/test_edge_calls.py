@@ -170,6 +170,69 @@ CALLS = {
             (np.array(0), np.array(1), np.array(1)),
         )
     },
+    # of numbers numpy's scalars tell more than its arrays
+    **{
+        f"{name} of a {x.dtype}": lambda xp, a, name=name, x=x: getattr(a(x).max(), name)()
+        for x in (np.array([1.5, 2.25]), np.array([3, 7]), np.array([2.5], "f2"), np.array([3], "u1"))
+        for name in ("is_integer", "as_integer_ratio", "hex", "bit_count")
+        if hasattr(x.dtype.type, name)
+    },
+    "numerator": lambda xp, a: a([3, 7]).max().numerator,
+    "denominator": lambda xp, a: a([3, 7]).max().denominator,
+    "integers of time": lambda xp, a: a(SPANS).max().is_integer(),
+    # the method takes what the function takes
+    "clip, unsafe": lambda xp, a: a([1, 2, 3]).clip(1.5, 2.5, a([0, 0, 0]), casting="unsafe"),
+    "clip, cast": lambda xp, a: a([1, 2, 3]).clip(1.5, 2.5, a([0, 0, 0])),
+    "clip, dtype": lambda xp, a: a([1, 2, 3]).clip(2, dtype="f4"),
+    "clip, where": lambda xp, a: a([1, 2, 3]).clip(2, out=a([7, 7, 7]), where=[True, False, True]),
+    "clip, no such option": lambda xp, a: a([1, 2, 3]).clip(2, bogus=1),
+    # tolerances that are none
+    **{
+        f"{name} within {tolerances}": lambda xp, a, name=name, tolerances=tolerances: getattr(xp, name)(
+            a([1.0, np.inf]), a([1.0, 2.0]), *tolerances
+        )
+        for name in ("isclose", "allclose")
+        for tolerances in (
+            (np.inf,), (0.1, np.nan), (np.float32("inf"), 1), (0, 1), (-np.inf, np.inf), (np.array([1, np.nan]), 0)
+        )
+    },
+    # modes by number, as numpy's old callers have them
+    **{
+        f"{name} by {mode!r}": lambda xp, a, name=name, mode=mode: getattr(xp, name)(a([1.0, 2, 3]), a([1, 0.5]), mode)
+        for name in ("convolve", "correlate")
+        for mode in (0, 1, 2, 3, -1, "v", None, 1.5)
+    },
+    # ranges that a float cannot count
+    **{
+        f"arange{bounds}": lambda xp, a, bounds=bounds: xp.arange(*bounds)
+        for bounds in (
+            (0, 1, np.inf), (0, 1, -np.inf), (0, -1, -np.inf), (0, -1, np.inf), (0, 0, np.inf), (0, np.inf),
+            (0, -np.inf), (0, np.nan), (0, 2e-16, 1e308), (0, 1, 1e300),
+        )
+    },
+    # the unit is that of the values where the dtype has none
+    **{
+        f"arange of {bounds} as {dtype}": lambda xp, a, bounds=bounds, dtype=dtype: xp.arange(*bounds, dtype=dtype)
+        for dtype, *bounds in (
+            ("M8", "1969-05", "1970-05", 2), ("M8", "2020-01-01", 5), ("M8", np.datetime64("2020-01"), "2020-01-05"),
+            ("M8", "2020-01-01", 5, np.timedelta64(12, "h")), ("m8", np.timedelta64(3, "s"), 10, 2), ("m8", 3, 10),
+            ("m8", np.timedelta64(3, "h")), ("M8", 3, 10),
+        )
+    },
+    # a number that does not fit is no other number
+    "r_, too large": lambda xp, a: xp.r_[a(np.arange(3, dtype="i1")), 255],
+    "r_, negative": lambda xp, a: xp.r_[a(np.arange(3, dtype="u1")), -1],
+    "r_, fitting": lambda xp, a: xp.r_[a(np.arange(3, dtype="i1")), 25, True],
+    "broadcast of too many": lambda xp, a: xp.broadcast(*[a([1])] * 65).shape,
+    "broadcast of many": lambda xp, a: xp.broadcast(*[a([1])] * 64).shape,
+    "signature of no text": lambda xp, a: xp.add(a([1]), 1, signature=b"\xff\xff->i"),
+    # lists of labels
+    **{
+        f"einsum by {labels!r}": lambda xp, a, labels=labels: xp.einsum(a(np.arange(9.0).reshape(3, 3)), *labels)
+        for labels in (
+            (np.array([0, 0]),), (np.array([0, 1]), np.array([1])), (range(2), [1, 0]), (np.array([0.5, 1]),), ("ij",),
+        )
+    },
 }  # fmt: skip
 
 

@@ -119,7 +119,8 @@ def test_strides_and_flags_are_numpys(k: int) -> None:
     a, x = pair(np.ones((4, 6)))
     p, q = SEEN[k](a), SEEN[k](x)
     assert q.strides == p.strides
-    for name in ("c_contiguous", "f_contiguous", "owndata", "writeable", "aligned", "fnc", "forc", "behaved", "carray"):
+    names = "c_contiguous f_contiguous fortran owndata writeable aligned fnc forc behaved carray"
+    for name in names.split():
         assert getattr(q.flags, name) == getattr(p.flags, name), name
     for name in ("C", "F_CONTIGUOUS", "OWNDATA", "W", "CA"):
         assert q.flags[name] == p.flags[name]

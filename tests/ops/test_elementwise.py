@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -281,3 +282,15 @@ def test_python_numbers_are_weak_beside_host_data_too(call: Any, values: Any) ->
     made = call(dx, values)
     assert made.dtype == expected.dtype
     np.testing.assert_array_equal(np.asarray(made), expected)
+
+
+@pytest.mark.parametrize("mode", ["ignore", "print", "warn"])
+def test_tolerances_that_are_none_are_told_as_numpys_state_says(mode, kit, capsys):
+    x = np.array([1.0, 2.0])
+    with np.errstate(invalid="raise"), pytest.raises(FloatingPointError, match="atol: inf"):
+        elementwise.isclose(kit.node(x), 1.0, atol=np.inf)
+    for isclose, operand in ((np.isclose, x), (elementwise.isclose, kit.node(x))):
+        with np.errstate(invalid=mode), nullcontext() if mode != "warn" else pytest.warns(RuntimeWarning, match="rtol"):
+            isclose(operand, 1.0, rtol=np.nan)
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 2 * (mode == "print") and len({*said}) <= 1
