@@ -11,7 +11,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -102,6 +102,59 @@ def stand_in(name: str, ours: Any) -> ModuleType:
     return front
 
 
+#: Parts of NumPy's that are modules of ours too.
+PARTS = ("linalg", "fft", "random")
+
+
+def put_into_numpys(modules: Iterable[ModuleType]) -> None:
+    """Give NumPy's test modules our names where we have them, once they are collected: what they compute while they are
+    imported, mostly parameters of tests, stays NumPy's.
+    """
+    xp = namespace()
+    ours = {id(numpy): beside(numpy, xp)}
+    for part in PARTS:
+        theirs, own = getattr(numpy, part), getattr(xp, part)
+        ours[id(theirs)] = beside(theirs, own)
+        setattr(ours[id(numpy)], part, ours[id(theirs)])
+        ours |= {id(getattr(theirs, name)): getattr(own, name) for name in dir(own) if callable(getattr(theirs, name, 0))}
+    ours |= {id(getattr(numpy, name)): getattr(xp, name) for name in dir(xp) if callable(getattr(numpy, name, 0))}
+    compared = {name: on_numpys(getattr(numpy.testing, name)) for name in COMPARISONS}
+    ours |= {id(getattr(numpy.testing, name)): function for name, function in compared.items()}
+    ours[id(numpy)].testing = ours[id(numpy.testing)] = beside(numpy.testing, SimpleNamespace(**compared))
+    for module in modules:
+        kept = {name: value for name, value in vars(module).items() if not isinstance(value, type) or name == "ndarray"}
+        vars(module).update({name: ours[id(value)] for name, value in kept.items() if id(value) in ours})
+
+
+def beside(theirs: ModuleType, ours: Any) -> ModuleType:
+    """Make a module with our names, and with theirs where we have none; types of numbers are theirs."""
+    front = ModuleType(theirs.__name__)
+    named = {name: getattr(ours, name) for name in {*dir(theirs), *dir(ours)} if hasattr(ours, name)}
+    front.__dict__.update(named, __getattr__=lambda name: getattr(theirs, name))
+    return front
+
+
+#: The functions of numpy.testing that compare, and know no arrays but NumPy's.
+COMPARISONS = [name for name in dir(numpy.testing) if name.startswith("assert_") and "equal" in name or "close" in name]
+
+
+def on_numpys(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of arrays, called with NumPy's in the place of ours, wherever these are in its arguments."""
+
+    def compare(*args: Any, **options: Any) -> Any:
+        return function(*as_numpys(args), **as_numpys(options))
+
+    return compare
+
+
+def as_numpys(value: Any) -> Any:
+    if type(value) in (list, tuple):
+        return type(value)(map(as_numpys, value))
+    if type(value) is dict:
+        return {key: as_numpys(item) for key, item in value.items()}
+    return numpy.asarray(value)[()] if isinstance(value, namespace().ndarray) else value
+
+
 def scipy_parameter() -> Any:
     return pytest.param(namespace(), id=ID, marks=pytest.mark.array_api_backends)
 
@@ -145,8 +198,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def takes_the_namespace(item: pytest.Item) -> bool:
-    """Whether a test has the namespace among its parameters; all of cuPyNumeric's have."""
-    if REQUEST["client"] == "cupynumeric":
+    """Whether a test has the namespace among its parameters, or another way to it."""
+    if REQUEST["client"] in ("cupynumeric", "numpy"):
         return True
     if REQUEST["client"] == "scikit-learn":
         return REQUEST["namespace"] in item.name
@@ -159,6 +212,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = set(map(id, kept))
     config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
     items[:] = kept
+    if REQUEST["client"] == "numpy" and REQUEST["namespace"] != "numpy":
+        put_into_numpys({id(item.module): item.module for item in kept if isinstance(item, pytest.Function)}.values())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -181,7 +236,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 
 def note(nodeid: str, outcome: str, reason: str) -> None:
-    is_parameter = REQUEST["client"] != "cupynumeric"  # whose tests have no other namespace beside it
+    is_parameter = REQUEST["client"] not in ("cupynumeric", "numpy")  # whose tests have no other one beside it
     line = [nodeid.replace(REQUEST["namespace"], ID) if is_parameter else nodeid, outcome, reason]
     with open(REQUEST["results"], "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")

@@ -3,7 +3,7 @@
     python tests/clients/run.py CLIENT [--clone FOLDER] [--namespace numpy] [--every 8] [--tiles 3]
                                        [--results FILE] [--against FILE] [PYTEST ...]
 
-CLIENT is ``scikit-learn`` or ``scipy`` (their installed packages hold their tests), or ``array-api-extra`` or
+CLIENT is ``numpy``, ``scikit-learn`` or ``scipy`` (their installed packages hold their tests), or ``array-api-extra`` or
 ``cupynumeric`` (a clone of data-apis/array-api-extra or nv-legate/cupynumeric holds them). What became of each test is
 written to the file of ``--results``; with ``--against`` such a file of a run with another ``--namespace``, the exit
 status says whether every test that passed there passes here, but for those that `reasons.txt` explains. Further
@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 HERE = Path(__file__).resolve().parent
 RANK = ("passed", "skipped", "failed")
 
@@ -43,10 +45,13 @@ class Client:
     folders: tuple[str, str] | None = None
 
 
+#: Of NumPy's tests those of arrays and functions of them.
+NUMPY_PARTS = ("_core", "lib", "linalg", "fft", "random", "polynomial")
 CLIENTS = {
     "scikit-learn": Client(("sklearn",), ("--pyargs", "sklearn")),
     "scipy": Client(("scipy",), ("--pyargs", "scipy", "-m", "array_api_backends")),
     "array-api-extra": Client(("array_api_compat",), ("main",), ("tests", "src")),
+    "numpy": Client(("numpy",), ("--pyargs", *[f"numpy.{part}" for part in NUMPY_PARTS], "--timeout", "60")),
     "cupynumeric": Client(("scipy",), (".",), ("tests/integration", "tests/integration")),
 }
 
@@ -68,10 +73,13 @@ def run_suite(name: str, clone: Path | None, request: Mapping[str, Any], argumen
     environment = {
         **os.environ,
         "SCIPY_ARRAY_API": "1",
+        "NPY_AVAILABLE_MEM": "2 GB",
         "PYTHONPATH": os.pathsep.join(map(str, (HERE, path, HERE.parents[1], os.environ.get("PYTHONPATH", "")))),
         "DISTARRAY_CLIENT": json.dumps({**request, "client": name}),
     }
     tests = () if any(argument.partition("::")[0].endswith(".py") for argument in arguments) else client.tests
+    if name == "numpy":  # several folders have files of one name
+        arguments = [f"--rootdir={Path(numpy.__file__).parent}", *arguments]
     command = [
         *(sys.executable, "-m", "pytest", *tests, "-p", "backend", "-p", "no:cacheprovider", "-q"),
         # Locals are arrays, thousands of which take longer to print than the tests to run.
