@@ -85,8 +85,8 @@ def count(value: Any, name: str) -> int:
     return n
 
 
-def integers(value: Any, name: str) -> tuple[int, ...]:
-    """Return integers, from one of them or a sequence.
+def integers(value: Any, name: str, *, truths: bool = True) -> tuple[int, ...]:
+    """Return integers, from one of them or a sequence; with `truths` from True and False too.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def integers(value: Any, name: str) -> tuple[int, ...]:
     if type(value) is tuple:
         items = value
     elif hasattr(value, "__index__") and not getattr(value, "ndim", 0):
-        return (integer(value, name),)
+        return (integer(value, name, truths=truths),)
     elif isinstance(value, _NO_SEQUENCES) or not (hasattr(value, "__iter__") and hasattr(value, "__len__")):
         raise TypeError(
             f"{name}={shown(value)} must be an integer or a sequence of integers, not {type(value).__name__}"
@@ -105,9 +105,11 @@ def integers(value: Any, name: str) -> tuple[int, ...]:
     else:
         items = value
     try:
-        return tuple([index(n) for n in items])
+        if truths or bool not in map(type, items):
+            return tuple([index(n) for n in items])
     except TypeError:
-        raise TypeError(f"{name}={shown(value)} must be an integer or a sequence of integers") from None
+        pass
+    raise TypeError(f"{name}={shown(value)} must be an integer or a sequence of integers") from None
 
 
 def normalize_axis(axis: Any, ndim: int, name: str = "axis") -> int:
@@ -159,11 +161,13 @@ _LOOSE_AXES = frozenset({list, bool, np.bool})
 
 
 def refuse_loose_axis(axis: Any) -> None:
-    """Raise numpy's TypeError for a list or an array of axes and for a truth value, which only some of its functions
+    """Raise numpy's TypeError for a list or an array of axes and for truth values, which only some of its functions
     take.
     """
     kind = type(axis)
-    if kind is not int and (kind in _LOOSE_AXES or getattr(axis, "ndim", None)):
+    if kind is tuple:
+        integers(axis, "axis", truths=False)
+    elif kind is not int and (kind in _LOOSE_AXES or getattr(axis, "ndim", None)):
         raise TypeError(f"axis={shown(axis)} must be an integer or a tuple of integers, not {type(axis).__name__}")
 
 
@@ -188,9 +192,7 @@ def parse_shape(shape: Any, name: str = "shape") -> Shape:
     ValueError
         If one is negative, or no array has so many elements; as in numpy, extents of zero do not count in this.
     """
-    if isinstance(shape, bool | np.bool):
-        raise TypeError(f"{name}={shape} must be an integer or a sequence of integers, not {type(shape).__name__}")
-    dims = integers(shape, name)
+    dims = integers(shape, name, truths=False)
     if dims and min(dims) < 0:
         raise ValueError(f"negative dimensions are not allowed: {name}={shown(shape)}")
     if math.prod([n for n in dims if n] if 0 in dims else dims) > MAX_COUNT:

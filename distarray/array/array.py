@@ -32,7 +32,7 @@ from distarray.array.versions import laid_out
 from distarray.errors import warn_user
 from distarray.expr.bind import bind_get
 from distarray.expr.expr import GET, Environment, Expr
-from distarray.expr.indexing import Advanced, Basic, Index, known_index, parse_index
+from distarray.expr.indexing import Advanced, Basic, Index, is_mask, known_index, parse_index
 from distarray.expr.lens import Component, Link, Reshape, get
 from distarray.ops import elementwise, paths
 from distarray.ops.creation import zeros_like
@@ -356,10 +356,14 @@ class Flat(DistArray):
         return reduce_handle(self._seen_as(DistArray))
 
     def __getitem__(self, index: Index) -> DistArray:  # type: ignore[override]
+        _check_flat(index)
         found = self._seen_as(DistArray)[index]
         return found.copy() if found._base is self._base else found
 
     def __setitem__(self, index: Index, value: Any) -> None:
+        _check_flat(index)
+        if isinstance(index, tuple) and not index:
+            raise IndexError("Assigning to a flat iterator with a 0-D index is not supported; use x.flat[...] = value")
         seen = self._seen_as(DistArray)
         if not hasattr(value, "dtype") or isinstance(value, np.ndarray | np.generic):
             with naming(values=value):
@@ -376,6 +380,19 @@ class Flat(DistArray):
                 with use(self.team, self.device):
                     value = namespace().resize(value, shape)
             seen[index] = value
+
+
+def _check_flat(index: Index) -> None:
+    """Raise numpy's IndexError for an index that its ``flatiter`` does not take: a new axis, and truth values other
+    than those of a mask.
+    """
+    for item in index if isinstance(index, tuple) else (index,):
+        is_truth = type(item) is bool or (hasattr(item, "dtype") and is_mask(item) and not item.shape)
+        if item is None or is_truth or (isinstance(item, list) and item and {bool}.issuperset(map(type, item))):
+            raise IndexError(
+                f"x.flat[{shown(index)}]: only integers, slices (`:`), ellipsis (`...`) and integer or boolean arrays "
+                "are valid indices of a flat iterator"
+            )
 
 
 _DASKS = frozenset({"get", "num_workers", "optimize_graph", "pool", "scheduler", "traverse"})

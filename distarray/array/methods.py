@@ -269,7 +269,7 @@ class Methods:
     def transpose(self: Any, *axes: Any) -> Any:
         """Return the axes in the order `axes`, reversed by default. A view."""
         order: Any = axes or None
-        if len(axes) == 1 and (np.ndim(axes[0]) > 0 or not hasattr(axes[0], "__index__")):
+        if len(axes) == 1 and (not hasattr(axes[0], "__index__") or np.ndim(axes[0]) > 0):
             (order,) = axes
         return self._view(lenses.permute_lens(self.shape, order))
 
@@ -383,7 +383,7 @@ class Methods:
                     f"incorrect number of indices for array: index={shown(index)} has {len(index)} for {self.ndim} axes"
                 )
             return self[index].item()
-        at = integer(index, "index")
+        at = integer(index, "index", truths=False)
         if not -self.size <= at < self.size:
             raise IndexError(f"index {at} is out of bounds for size {self.size}")
         return self[np.unravel_index(at % self.size, self.shape)].item()

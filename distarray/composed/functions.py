@@ -20,6 +20,7 @@ from distarray.arguments import (
     normalize_axes,
     normalize_axis,
     sequence,
+    shown,
 )
 from distarray.array.array import DistArray
 from distarray.array.by_numpy import update_by_numpy
@@ -120,6 +121,8 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
         else:
             np.copyto(dst, hosted(src), casting, hosted(where))
         return
+    if not isinstance(dst, DistArray):
+        raise TypeError(f"copyto: dst={shown(dst)} must be an array, not {type(dst).__name__}")
     # numpy's own errors: for arrays from the dtypes, for numbers from the number itself
     target = np.empty(0, dst.dtype)
     target.setflags(write=not dst._readonly)
@@ -402,7 +405,7 @@ def _along(arr: Any, axis: int | None) -> tuple[DistArray, int]:
 def resize(a: Any, new_shape: Any) -> DistArray:
     """Return an array of a new shape, with the elements repeated as needed."""
     x = as_distarray(a).ravel()
-    new = integers(new_shape, "new_shape")
+    new = integers(new_shape, "new_shape", truths=False)
     if any(n < 0 for n in new):
         raise ValueError("all elements of `new_shape` must be non-negative")
     n = int(np.prod(new, dtype=object))

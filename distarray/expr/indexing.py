@@ -242,7 +242,7 @@ def parse_index(index: Index, shape: tuple[int, ...]) -> Basic | Advanced:
     (2, 3)
     """
     known = known_index(index, shape)
-    return _parsed(index if type(index) is tuple else (index,), shape) if known is None else known
+    return _parsed(index if isinstance(index, tuple) else (index,), shape) if known is None else known
 
 
 def known_index(index: Index, shape: tuple[int, ...]) -> Basic | Advanced | None:

@@ -26,7 +26,7 @@ def permute_lens(shape: Shape, axes: Sequence[SupportsIndex] | None = None) -> A
     if axes is None:
         order = tuple(range(ndim - 1, -1, -1))
     else:
-        axes = integers(axes, "axes")
+        axes = integers(axes, "axes", truths=False)
         if len(axes) != ndim:
             raise ValueError(f"axes don't match array: axes={axes} for an array of rank {ndim}")
         order = normalize_axes(axes, ndim, "axes")

@@ -91,7 +91,7 @@ def resolve_shape(old: Shape, new: Any) -> Shape:
     ValueError
         If the sizes differ, or there are several -1; numpy's text.
     """
-    shape = given = integers(new, "shape")
+    shape = given = integers(new, "shape", truths=False)
     size = math.prod(old)
     unknown = [i for i, n in enumerate(shape) if n < 0]
     if len(unknown) > 1:

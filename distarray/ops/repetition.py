@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import host_positions, integers, normalize_axis, parse_shape, shown
+from distarray.arguments import host_positions, integers, normalize_axis, parse_shape, refuse_loose_axis, shown
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_create, bind_get, bind_reshape
 from distarray.expr.expr import Expr
@@ -21,6 +21,7 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
 
     An array of repeats, one for each element, is read at the call: the shape of the result depends on it.
     """
+    refuse_loose_axis(axis)
     node, box = one_array("repeat", x)
     if axis is None:
         node = bind_reshape(node, (node.size,))

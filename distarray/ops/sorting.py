@@ -175,13 +175,18 @@ def _partitioned(name: str, a: Array, kth: Any, axis: int | None, kind: Any, ord
     node, box = one_array(name, a)
     node, axis = along(node, axis, of_numbers=name == "argpartition")
     n = node.shape[axis]
-    places = host_array(kth, "kth", kinds="iu")
+    places = host_array(kth, "kth", kinds="iub")
+    if places.dtype.kind == "b":
+        raise ValueError(f"kth={shown(kth)}: Booleans unacceptable as partition index")
     if places.ndim > 1:
         raise ValueError(f"kth={shown(kth)}: object too deep for desired array")
     places = places.reshape(-1)
     outside = places[(places < -n) | (places >= n)] if n else places[:0]
     if outside.size:
         raise ValueError(f"kth(={int(outside.flat[0])}) out of bounds ({n})")
+    if not places.size:  # nothing has a place to stand at, so all stays where it is
+        standing = full(node.shape, 0, np.dtype(np.intp), node.env)
+        return box(node if name == "partition" else _sorted("argsort", standing, axis, False, True))
     if few_rows(node, axis) is not None:
         # Its tiles have to be sorted to select; from there it is one merge to the whole order, which is a partition.
         return _sorted("sort" if name == "partition" else "argsort", box(node), axis, False, True)

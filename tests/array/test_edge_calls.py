@@ -3,6 +3,7 @@
 import pickle
 import warnings
 from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,6 +18,18 @@ DATES = np.array(["2020-01-01", "2020-01-03"], "M8[D]")
 def _set(x, index, value):
     x[index] = value
     return x
+
+
+def _set_flat(x, index, value):
+    x.flat[index] = value
+    return x
+
+
+class Index(NamedTuple):
+    """An index of rows and columns."""
+
+    rows: Any
+    columns: Any
 
 
 def _subtracted(x, y):
@@ -233,6 +246,33 @@ CALLS = {
             (np.array([0, 0]),), (np.array([0, 1]), np.array([1])), (range(2), [1, 0]), (np.array([0.5, 1]),), ("ij",),
         )
     },
+    # truth values are no extents, and no axes among others
+    "reshape to True": lambda xp, a: xp.reshape(a([[1]]), (True, -1)),
+    "zeros of True": lambda xp, a: xp.zeros((True, 2)),
+    "broadcast to True": lambda xp, a: xp.broadcast_to(a([1, 2]), (True, 2)),
+    "resize to True": lambda xp, a: xp.resize(a([1, 2]), (True, 2)),
+    "transpose by truth values": lambda xp, a: a(np.ones((2, 3))).transpose(True, False),
+    "item at True": lambda xp, a: a([1, 2]).item(True),
+    "repeat along True": lambda xp, a: xp.repeat(a(np.ones((2, 2))), 2, True),
+    **{
+        f"{name} along (True,)": lambda xp, a, name=name: getattr(xp, name)(a(np.ones((2, 1))), axis=(True,))
+        for name in ("sum", "std", "count_nonzero", "squeeze", "flip", "expand_dims")
+    },
+    # what a flat iterator takes
+    **{
+        f"flat at {index!r}": lambda xp, a, index=index: a(np.arange(9).reshape(3, 3)).flat[index]
+        for index in (None, (None, 1), np.True_, [True, True], [True, 1], (1,), (), ..., [])
+    },
+    **{
+        f"written flat at {index!r}": lambda xp, a, index=index: _set_flat(a(np.arange(9).reshape(3, 3)), index, 5)
+        for index in (None, np.True_, [True, True], [True, 1], (1,), (), ..., [])
+    },
+    "argpartition at no place": lambda xp, a: xp.argpartition(a(-np.arange(12).reshape(3, 4)), np.zeros(0, int), 0),
+    "partition at no place": lambda xp, a: xp.partition(a([3, 1, 2]), np.zeros(0, int)),
+    "partition at True": lambda xp, a: xp.partition(a([3, 1, 2]), True),
+    "copyto a list": lambda xp, a: xp.copyto([1, 2], a([3, 4])),
+    "index of a class of tuples": lambda xp, a: a(np.arange(9).reshape(3, 3))[Index([1, 2], [1, 0])],
+    "write at a class of tuples": lambda xp, a: _set(a(np.arange(9).reshape(3, 3)), Index([1, 2], slice(1)), 9),
 }  # fmt: skip
 
 
