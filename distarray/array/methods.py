@@ -163,8 +163,10 @@ class Methods:
         """Return the elements limited to an interval, with the options of a ufunc; see `distarray.clip`."""
         return namespace().clip(self, min, max, out, **options)
 
-    def conj(self: Any) -> Any:
+    def conj(self: Any, out: Any = None) -> Any:
         """Return the complex conjugate; of real numbers, as numpy's method, the array itself."""
+        if out is not None:
+            return namespace().conj(self, out)
         return self if self.dtype.kind in "biuf" else elementwise.conj(self)
 
     conjugate = conj
@@ -303,9 +305,11 @@ class Methods:
         """Write at flat positions; see `distarray.put`."""
         namespace().put(self, indices, values, mode)
 
-    def choose(self: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
-        """Return for each element the choice of that number; see `distarray.choose`."""
-        return namespace().choose(self, choices, out, mode)
+    def choose(self: Any, *choices: Any, out: Any = None, mode: str = "raise") -> Any:
+        """Return for each element the choice of that number, of one sequence of them or of several arguments; see
+        `distarray.choose`.
+        """
+        return namespace().choose(self, choices[0] if len(choices) == 1 else choices, out, mode)
 
     def nonzero(self: Any) -> Any:
         """Return the positions of the elements that are not zero, one array per axis."""

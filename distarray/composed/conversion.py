@@ -275,11 +275,26 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
 
 
 def array(
-    obj: Any, dtype: DTypeLike = None, *, copy: bool | None = True, ndmin: int = 0, order: Any = "K", **where: Any
+    obj: Any,
+    dtype: DTypeLike = None,
+    *,
+    copy: bool | None = True,
+    ndmin: int = 0,
+    ndmax: int = 64,
+    order: Any = "K",
+    **where: Any,
 ) -> DistArray:
-    """Return a new array of `obj`, with at least `ndmin` axes, as numpy's ``array`` does."""
-    ndmin = integer(ndmin, "ndmin")
+    """Return a new array of `obj`, with at least `ndmin` axes, as numpy's ``array`` does; sequences that are nested
+    deeper than `ndmax` are an error.
+    """
+    ndmin, ndmax = integer(ndmin, "ndmin"), integer(ndmax, "ndmax")
+    if not 0 <= ndmax <= 64:
+        raise ValueError(f"ndmax must be in the range [0, 64], not {ndmax}")
+    if ndmin > ndmax:
+        raise ValueError(f"ndmin must be <= ndmax, not {ndmin} and {ndmax}")
     made = asarray(obj, dtype, order=order, copy=copy, **where)
+    if made.ndim > ndmax and not hasattr(obj, "ndim"):
+        raise ValueError(f"the requested array of {made.ndim} dimensions would exceed ndmax={ndmax}")
     if made.ndim < ndmin:
         made = made.reshape((1,) * (ndmin - made.ndim) + made.shape)
     return made

@@ -186,11 +186,18 @@ def _mask(name: str, arr: DistArray, mask: Any) -> DistArray:
     return own
 
 
+def _check_target(name: str, x: Any) -> None:
+    """Raise numpy's error of what is no array, or is one that is not to be written."""
+    if not isinstance(x, DistArray):
+        raise TypeError(f"{name}: {shown(x)} must be an array, not {type(x).__name__}")
+    if x._readonly:
+        raise ValueError(f"{name}: output array is read-only")
+
+
 @writes_host(np.putmask)
 def putmask(a: DistArray, mask: Any, values: Any) -> None:
     """Write, where `mask` is true, the element of `values` at the same flat position, repeated as needed."""
-    if a._readonly:
-        raise ValueError("putmask: output array is read-only")
+    _check_target("putmask", a)
     at = _mask("putmask", a, mask)
     given = _given(a, values, "safe")
     if given.size == 0:
@@ -201,8 +208,7 @@ def putmask(a: DistArray, mask: Any, values: Any) -> None:
 @writes_host(np.place)
 def place(arr: DistArray, mask: Any, vals: Any) -> None:
     """Write the first elements of `vals`, repeated as needed, where `mask` is true. Computes the mask."""
-    if arr._readonly:
-        raise ValueError("place: output array is read-only")
+    _check_target("place", arr)
     at = flatnonzero(_mask("place", arr, mask))
     given = _given(arr, vals, "safe")
     if not at.size:
@@ -219,8 +225,7 @@ def put(a: DistArray, ind: Any, v: Any, mode: str = "raise") -> None:
     Positions outside are an error, or with `mode` taken modulo the size (``wrap``) or as the nearest one (``clip``).
     """
     choice(mode, ("raise", "wrap", "clip"), "mode")
-    if a._readonly:
-        raise ValueError("put: output array is read-only")
+    _check_target("put", a)
     at = (_as_positions(ind) if isinstance(ind, DistArray) else host_positions(ind, "ind")).ravel()
     given = _given(a, v)
     if at.size and not a.size:

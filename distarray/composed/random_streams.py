@@ -177,7 +177,7 @@ def _seed_text(seed: Any) -> str:
     if hasattr(seed, "__dx_node__"):
         seed = np.asarray(seed)
     words = seed.reshape(-1).tolist() if isinstance(seed, np.ndarray) else seed
-    words = list(words) if isinstance(words, list | tuple) else [words]
+    words = list(words) if isinstance(words, list | tuple | range) else [words]
     if not all(isinstance(w, int | np.integer) for w in words):
         raise TypeError(f"seed={seed!r} is neither an integer nor a sequence of integers")
     if any(w < 0 for w in words):

@@ -270,10 +270,34 @@ CALLS = {
     "argpartition at no place": lambda xp, a: xp.argpartition(a(-np.arange(12).reshape(3, 4)), np.zeros(0, int), 0),
     "partition at no place": lambda xp, a: xp.partition(a([3, 1, 2]), np.zeros(0, int)),
     "partition at True": lambda xp, a: xp.partition(a([3, 1, 2]), True),
+    "choose of several": lambda xp, a: a([0, 1]).choose(a([1, 2]), a([4, 5])),
+    "choose of one sequence": lambda xp, a: a([0, 1]).choose([[1, 2], [4, 5]], mode="clip"),
+    "choose into": lambda xp, a: a([0, 1]).choose(a([[1, 2], [4, 5]]), out=a([7, 7])),
+    "conj into": lambda xp, a: a([1j, 2.0]).conj(a([0j, 0j])),
+    "conj of real numbers into": lambda xp, a: a([1.0, 2.0]).conjugate(a([0.0, 0.0])),
+    "fortran flag": lambda xp, a: [a(np.ones((2, 3))).flags.fortran, a(np.ones((2, 3))).T.flags["FORTRAN"]],
+    **{
+        f"searchsorted by {sorter}": lambda xp, a, sorter=sorter: xp.searchsorted(a([3, 1, 2]), 2, sorter=a(sorter))
+        for sorter in ([1, 2, 0], [-1, 1, 2])
+    },
+    **{
+        f"{name} of a list": lambda xp, a, name=name: getattr(xp, name)([1, 2], [0, 1], [5])
+        for name in ("put", "place", "putmask")
+    },
     "copyto a list": lambda xp, a: xp.copyto([1, 2], a([3, 4])),
     "index of a class of tuples": lambda xp, a: a(np.arange(9).reshape(3, 3))[Index([1, 2], [1, 0])],
     "write at a class of tuples": lambda xp, a: _set(a(np.arange(9).reshape(3, 3)), Index([1, 2], slice(1)), 9),
 }  # fmt: skip
+
+if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
+    CALLS |= {
+        "no more axes than ndmax": lambda xp, a: xp.array(a([[1, 2]]), ndmax=2),
+        "an array of more axes than ndmax": lambda xp, a: xp.array(a([[1, 2]]), ndmax=1),
+        "a list of more axes than ndmax": lambda xp, a: xp.array([a([1, 2])], ndmax=1),
+        "more axes in ndmin than in ndmax": lambda xp, a: xp.array(a([1, 2]), ndmin=3, ndmax=2),
+        "ndmin that no array has": lambda xp, a: xp.array(a([1, 2]), ndmin=65),
+        "negative ndmax": lambda xp, a: xp.array([1, 2], ndmax=-1),
+    }
 
 
 @pytest.mark.parametrize("n_tiles", [1, 3])

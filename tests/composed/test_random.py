@@ -144,6 +144,7 @@ def test_seeds_calls_and_children_give_different_numbers() -> None:
             assert not np.isin(a, b).any()
     assert dx.random.default_rng(rng) is rng
     assert_equal(dx.random.default_rng([0]).random(5), dx.random.default_rng(0).random(5).compute())
+    assert_equal(dx.random.default_rng(range(3)).random(5), dx.random.default_rng([0, 1, 2]).random(5).compute())
 
 
 def test_streams_are_independent() -> None:
