@@ -108,26 +108,26 @@ PARTS = ("linalg", "fft", "random")
 
 def put_into_numpys(modules: Iterable[ModuleType]) -> None:
     """Give NumPy's test modules our names where we have them, once they are collected: what they compute while they are
-    imported, mostly parameters of tests, stays NumPy's.
+    imported, mostly parameters of tests, stays NumPy's, and so do types.
     """
     xp = namespace()
-    ours = {id(numpy): beside(numpy, xp)}
-    for part in PARTS:
-        theirs, own = getattr(numpy, part), getattr(xp, part)
-        ours[id(theirs)] = beside(theirs, own)
-        setattr(ours[id(numpy)], part, ours[id(theirs)])
-        ours |= {id(getattr(theirs, name)): getattr(own, name) for name in dir(own) if callable(getattr(theirs, name, 0))}
-    ours |= {id(getattr(numpy, name)): getattr(xp, name) for name in dir(xp) if callable(getattr(numpy, name, 0))}
-    compared = {name: on_numpys(getattr(numpy.testing, name)) for name in COMPARISONS}
-    ours |= {id(getattr(numpy.testing, name)): function for name, function in compared.items()}
-    ours[id(numpy)].testing = ours[id(numpy.testing)] = beside(numpy.testing, SimpleNamespace(**compared))
+    compared = SimpleNamespace(**{name: on_numpys(getattr(numpy.testing, name)) for name in COMPARISONS})
+    pairs = [(numpy, xp), (numpy.testing, compared), *[(getattr(numpy, part), getattr(xp, part)) for part in PARTS]]
+    fronts = {theirs: beside(theirs, own) for theirs, own in pairs}
+    for theirs, front in fronts.items():
+        if theirs is not numpy:
+            setattr(fronts[numpy], theirs.__name__.rpartition(".")[2], front)
+    ours: dict[int, Any] = {id(theirs): front for theirs, front in fronts.items()}
+    for theirs, own in pairs:
+        functions = {name: getattr(theirs, name, None) for name in dir(own)}
+        ours |= {id(function): getattr(own, name) for name, function in functions.items() if callable(function)}
     for module in modules:
-        kept = {name: value for name, value in vars(module).items() if not isinstance(value, type) or name == "ndarray"}
+        kept = {name: value for name, value in vars(module).items() if not isinstance(value, type)}
         vars(module).update({name: ours[id(value)] for name, value in kept.items() if id(value) in ours})
 
 
 def beside(theirs: ModuleType, ours: Any) -> ModuleType:
-    """Make a module with our names, and with theirs where we have none; types of numbers are theirs."""
+    """Make a module with our names, and with theirs where we have none."""
     front = ModuleType(theirs.__name__)
     named = {name: getattr(ours, name) for name in {*dir(theirs), *dir(ours)} if hasattr(ours, name)}
     front.__dict__.update(named, __getattr__=lambda name: getattr(theirs, name))
@@ -135,7 +135,9 @@ def beside(theirs: ModuleType, ours: Any) -> ModuleType:
 
 
 #: The functions of numpy.testing that compare, and know no arrays but NumPy's.
-COMPARISONS = [name for name in dir(numpy.testing) if name.startswith("assert_") and "equal" in name or "close" in name]
+COMPARISONS = [
+    name for name in dir(numpy.testing) if name.startswith("assert_") and ("equal" in name or "close" in name)
+]
 
 
 def on_numpys(function: Callable[..., Any]) -> Callable[..., Any]:

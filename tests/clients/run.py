@@ -3,9 +3,9 @@
     python tests/clients/run.py CLIENT [--clone FOLDER] [--namespace numpy] [--every 8] [--tiles 3]
                                        [--results FILE] [--against FILE] [PYTEST ...]
 
-CLIENT is ``numpy``, ``scikit-learn`` or ``scipy`` (their installed packages hold their tests), or ``array-api-extra`` or
-``cupynumeric`` (a clone of data-apis/array-api-extra or nv-legate/cupynumeric holds them). What became of each test is
-written to the file of ``--results``; with ``--against`` such a file of a run with another ``--namespace``, the exit
+CLIENT is ``numpy``, ``scikit-learn`` or ``scipy`` (their installed packages hold their tests), or ``array-api-extra``
+or ``cupynumeric`` (a clone of data-apis/array-api-extra or nv-legate/cupynumeric holds them). What became of each test
+is written to the file of ``--results``; with ``--against`` such a file of a run with another ``--namespace``, the exit
 status says whether every test that passed there passes here, but for those that `reasons.txt` explains. Further
 arguments go to pytest: ``-k fft``, a file of tests. A client that is not installed is skipped, with exit status 0.
 """
