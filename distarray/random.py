@@ -1,17 +1,18 @@
 """Random numbers that do not depend on the cut: the same seed gives the same array on any team, device and sharding.
 
 ``rng = dx.random.default_rng(seed)`` is the interface that numpy recommends; the functions here are methods of one
-`RandomState` of the process, as in numpy. The numbers are not those of numpy.
+`RandomState` of the process, as in numpy. The numbers are not those of numpy, whose bit generators are seeds here.
 """
 
-from numpy.random import SeedSequence
+from numpy.random import MT19937, PCG64, PCG64DXSM, SFC64, BitGenerator, Philox, SeedSequence
 
 from distarray.composed.numpy_alternatives import not_here
 from distarray.composed.random import Generator, default_rng
 from distarray.composed.random_state import RandomState, process_state
 
 __all__ = [
-    "Generator", "RandomState", "SeedSequence", "default_rng", "beta", "binomial", "bytes", "chisquare",
+    "BitGenerator", "Generator", "MT19937", "PCG64", "PCG64DXSM", "Philox", "RandomState", "SFC64", "SeedSequence",
+    "default_rng", "beta", "binomial", "bytes", "chisquare",
     "choice", "dirichlet", "exponential", "f", "gamma", "geometric", "get_state", "gumbel", "hypergeometric",
     "laplace", "logistic", "lognormal", "logseries", "multinomial", "multivariate_normal",
     "negative_binomial", "noncentral_chisquare", "noncentral_f", "normal", "pareto", "permutation", "poisson",

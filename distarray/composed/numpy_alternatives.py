@@ -47,19 +47,7 @@ OTHERS: Mapping[str, str] = {
     "numpy.matrix": "dx.asarray(x) and the operator @",
     "numpy.memmap": "np.memmap, which dx.asarray takes and tasks read, or dx.fromfile",
     "numpy.poly1d": "dx.polyval(coefficients, x), and dx.polynomial.Polynomial",
-    **{
-        f"numpy.random.{name}": _STREAM
-        for name in (
-            "BitGenerator",
-            "MT19937",
-            "PCG64",
-            "PCG64DXSM",
-            "Philox",
-            "SFC64",
-            "get_bit_generator",
-            "set_bit_generator",
-        )
-    },
+    **dict.fromkeys(("numpy.random.get_bit_generator", "numpy.random.set_bit_generator"), _STREAM),
 }
 
 _NUMPYS_STATE = "numpy's own state or build"

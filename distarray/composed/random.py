@@ -18,13 +18,14 @@ class Generator(Continuous, Discrete, Order):
     Parameters
     ----------
     seed
-        An integer, a sequence of integers, or numpy's ``SeedSequence``. None: drawn from the system.
+        What numpy's ``SeedSequence`` takes, or one: an integer or a sequence of integers. None: drawn from the system.
+        Of a generator or bit generator of numpy's, the next 128 bits. A `bit_generator` of ours is shared.
 
     Notes
     -----
     The words are those of splitmix64 at the position, keyed by seed and call. Not for cryptography. Parameters are
     numbers, host arrays or DistArrays, and broadcast. Those that are known at the call are checked there, with
-    numpy's errors; the values of a DistArray are seen when the numbers are computed.
+    numpy's errors; the values of a DistArray that is not computed, or not here, are seen when the numbers are computed.
     """
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
+import numpy as np
+
 from distarray.array.array import DistArray
 from distarray.composed.random import Generator
 from distarray.composed.random_streams import Where
@@ -18,7 +20,7 @@ class RandomState(Generator):
     Parameters
     ----------
     seed
-        As for `Generator`.
+        As for `Generator`; integers are below ``2**32``, and their sequences have one axis, as numpy's takes them.
 
     Examples
     --------
@@ -27,6 +29,13 @@ class RandomState(Generator):
     >>> state.randint(0, 10, size=(2, 3)).shape
     (2, 3)
     """
+
+    def __init__(self, seed: Any = None) -> None:
+        if hasattr(seed, "__dx_node__"):
+            seed = np.asarray(seed)
+        if isinstance(seed, int | np.integer | list | tuple | range | np.ndarray):
+            np.random.RandomState(seed)  # refuses what it refuses
+        super().__init__(seed)
 
     def seed(self, seed: Any = None) -> None:
         """Begin again, with the numbers of this seed; without one, of a seed that is drawn from the system."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, Self, TypedDict
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 
+from distarray.arguments import count
 from distarray.array.array import DistArray
 from distarray.array.environment import TeamLike, environment, is_named, parse_pin
 from distarray.array.out import into
@@ -40,38 +42,105 @@ class Where(TypedDict, total=False):
 _counting = threading.Lock()
 
 
-class RandomStreams:
-    """RandomStreams are a seed, and the number of arrays that have been drawn from it.
+class SplitMix64:
+    """SplitMix64 is what numpy calls a bit generator: a seed, and the number of arrays that have been drawn from it.
+
+    The words of an array are a hash of the seed, this number and the position.
 
     Parameters
     ----------
     seed
-        An integer, a sequence of integers, or numpy's ``SeedSequence``. None: drawn from the system.
+        What numpy's ``SeedSequence`` takes, or one: an integer or a sequence of integers. None: drawn from the system.
+        Of a generator or bit generator of numpy's, the next 128 bits.
+
+    Attributes
+    ----------
+    entropy
+        The seed, an integer below ``2**128``.
+    n_calls
+        Arrays drawn so far.
     """
 
     def __init__(self, seed: Any = None) -> None:
-        self._entropy = secrets.randbits(128) if seed is None else _digest(_seed_text(seed))
-        self._n_calls = 0
+        self.entropy = secrets.randbits(128) if seed is None else _digest(",".join(map(str, _seed_words(seed))))
+        self.n_calls = 0
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(SplitMix64, call {self._n_calls})"
+        return "SplitMix64"
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Return a dictionary of plain numbers, as numpy's have it; setting it brings the stream back."""
+        return {"bit_generator": "SplitMix64", "state": {"entropy": self.entropy, "calls": self.n_calls}}
+
+    @state.setter
+    def state(self, value: dict[str, Any]) -> None:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"state must be a dict that names its bit generator, not a {type(value).__name__}")
+        if value.get("bit_generator") != "SplitMix64":
+            raise ValueError("state must be for a SplitMix64 PRNG")
+        self.entropy, self.n_calls = int(value["state"]["entropy"]), int(value["state"]["calls"])
+
+    def spawn(self, n_children: int) -> list[SplitMix64]:
+        """Return streams that have nothing in common with each other or with this one."""
+        halves = self.entropy & (2**64 - 1), self.entropy >> 64
+        return [SplitMix64([*halves, self.key()]) for _ in range(count(n_children, "n_children"))]
+
+    def key(self) -> int:
+        """Return the key of the next array."""
+        with _counting:
+            number = self.n_calls
+            self.n_calls += 1
+        return _digest(f"{self.entropy}:{number}")
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "little")
+
+
+def _seed_words(seed: Any) -> list[int]:
+    """Return a seed as integers; one and the sequence of it alone are the same.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As numpy's ``SeedSequence``: if `seed` is neither an integer nor a sequence of integers, or negative.
+    """
+    if isinstance(seed, np.random.BitGenerator):
+        seed = np.random.Generator(seed)
+    if isinstance(seed, np.random.Generator | np.random.RandomState):
+        seed = int.from_bytes(seed.bytes(16), "little")
+    if isinstance(seed, ISeedSequence):
+        seed = seed.generate_state(4, np.uint64)
+    if hasattr(seed, "__dx_node__") or isinstance(seed, np.ndarray):
+        seed = np.asarray(seed).tolist()  # of numbers, too: results of reductions are arrays
+    np.random.SeedSequence(seed)  # refuses what it refuses
+    return [int(word) for word in np.asarray(seed, object).flat]
+
+
+class RandomStreams:
+    """RandomStreams draw arrays from the stream of a seed.
+
+    Parameters
+    ----------
+    seed
+        What `SplitMix64` takes, or one, which is shared.
+    """
+
+    def __init__(self, seed: Any = None) -> None:
+        self._bit_generator = seed if isinstance(seed, SplitMix64) else SplitMix64(seed)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(SplitMix64, call {self._bit_generator.n_calls})"
 
     @property
     def bit_generator(self) -> SplitMix64:
         """Return the source of the words: its ``state`` can be read, stored and set."""
-        return SplitMix64(self)
+        return self._bit_generator
 
     def spawn(self, n_children: int) -> list[Self]:
         """Return generators whose numbers have nothing in common with each other's or this one's."""
-        halves = self._entropy & (2**64 - 1), self._entropy >> 64
-        return [type(self)([*halves, self._key()]) for _ in range(n_children)]
-
-    def _key(self) -> int:
-        """Return the key of the next array."""
-        with _counting:
-            number = self._n_calls
-            self._n_calls += 1
-        return _digest(f"{self._entropy}:{number}")
+        return [type(self)(child) for child in self.bit_generator.spawn(n_children)]
 
     # ------------------------------------------------------------------------------------------- drawing
 
@@ -87,7 +156,11 @@ class RandomStreams:
             team = team if is_named(team) else beside.team
             device = beside.device if device is None else device
         env = environment(team, device)
-        node = make(shape, self._key(), env) if dtype is None else make(shape, dtype, self._key(), env)
+        node = (
+            make(shape, self._bit_generator.key(), env)
+            if dtype is None
+            else make(shape, dtype, self._bit_generator.key(), env)
+        )
         pin = parse_pin(where.get("sharding"), None, node.shape, node.dtype, env)
         return DistArray._on(node.with_pin(pin))
 
@@ -136,50 +209,3 @@ class RandomStreams:
                 raise ValueError("size must match out.shape when used together")
             size = getattr(out, "shape", None)
         return into(out, draw(size, wanted))
-
-
-class SplitMix64:
-    """SplitMix64 is what numpy calls a bit generator: the words of a generator, as a hash of seed, call and position.
-
-    Attributes
-    ----------
-    state
-        A dictionary of plain numbers, as numpy's generators have it; setting it brings the generator back.
-    """
-
-    def __init__(self, streams: RandomStreams) -> None:
-        self._streams = streams
-
-    def __repr__(self) -> str:
-        return "SplitMix64"
-
-    @property
-    def state(self) -> dict[str, Any]:
-        own = self._streams
-        return {"bit_generator": "SplitMix64", "state": {"entropy": own._entropy, "calls": own._n_calls}}
-
-    @state.setter
-    def state(self, value: dict[str, Any]) -> None:
-        if value.get("bit_generator") != "SplitMix64":
-            raise ValueError("state must be for a SplitMix64 PRNG")
-        self._streams._entropy = int(value["state"]["entropy"])
-        self._streams._n_calls = int(value["state"]["calls"])
-
-
-def _digest(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "little")
-
-
-def _seed_text(seed: Any) -> str:
-    """Return a seed as text; an integer and the sequence of it alone are one seed."""
-    if isinstance(seed, np.random.SeedSequence):
-        seed = seed.generate_state(4, np.uint64)
-    if hasattr(seed, "__dx_node__"):
-        seed = np.asarray(seed)
-    words = seed.reshape(-1).tolist() if isinstance(seed, np.ndarray) else seed
-    words = list(words) if isinstance(words, list | tuple | range) else [words]
-    if not all(isinstance(w, int | np.integer) for w in words):
-        raise TypeError(f"seed={seed!r} is neither an integer nor a sequence of integers")
-    if any(w < 0 for w in words):
-        raise ValueError("expected non-negative integer")
-    return ",".join(str(int(w)) for w in words)

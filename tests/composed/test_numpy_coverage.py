@@ -565,8 +565,10 @@ def test_every_class_and_module_is_here_or_has_a_way_out() -> None:
     assert [n for n in sorted(names) if not hasattr(dx, n) and f"numpy.{n}" not in OTHERS] == []
     with pytest.raises(AttributeError, match=r"no attribute 'matrix'; use dx.asarray"):
         _ = dx.matrix
-    with pytest.raises(AttributeError, match=r"'distarray.random' has no attribute 'PCG64'; use dx.random.default_rng"):
-        _ = dx.random.PCG64
+    with pytest.raises(
+        AttributeError, match=r"'distarray.random' has no attribute 'set_bit_generator'; use dx.random.default_rng"
+    ):
+        _ = dx.random.set_bit_generator
     with pytest.raises(AttributeError, match=r"has no attribute 'foo'$"):
         _ = dx.random.foo
 

@@ -257,12 +257,6 @@ def test_what_cannot_be_drawn_is_refused_at_the_call(call: Callable[[Any], Any],
         call(dx.random.default_rng(0))
 
 
-@pytest.mark.parametrize("seed", [-1, 1.5, "a", [1, -1], np.array([0.5])])
-def test_bad_seeds_are_refused(seed: Any) -> None:
-    with pytest.raises((ValueError, TypeError)):
-        dx.random.default_rng(seed)
-
-
 def test_results_are_written_into_what_is_given() -> None:
     for draw in (
         lambda r, **o: r.random(**o),
@@ -426,8 +420,7 @@ def test_functions_of_the_process_have_numpys_shapes_dtypes_and_one_seed(name: s
 
 
 def test_every_function_of_numpys_random_is_there() -> None:
-    bit_generators = {"BitGenerator", "MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"}  # ours is SplitMix64
-    assert set(np.random.__all__) - set(dx.random.__all__) == bit_generators
+    assert set(np.random.__all__) <= set(dx.random.__all__)
 
 
 def test_integers_of_both_ends_are_drawn() -> None:
