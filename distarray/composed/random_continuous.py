@@ -13,13 +13,15 @@ from typing import Any, Unpack
 import numpy as np
 
 from distarray.array.array import DistArray
-from distarray.composed.random_parameters import Parameter, drawn_shape, parameter
+from distarray.composed.random_parameters import Parameter, drawn_shape, known, parameter
 from distarray.composed.random_streams import RandomStreams, Where
 from distarray.composed.views import as_distarray
 from distarray.errors import warn_user
 from distarray.ops import elementwise, linalg, reductions
 from distarray.ops.random import random_normal, random_uniform
 from distarray.types import DType, DTypeLike
+
+_LOWEST = float(np.finfo(np.float64).min)
 
 
 class Continuous(RandomStreams):
@@ -42,9 +44,9 @@ class Continuous(RandomStreams):
     ) -> DistArray:
         """Return uniform numbers in ``[low, high)``."""
         low, high = parameter("low", low), parameter("high", high)
-        if not isinstance(low, DistArray) and not isinstance(high, DistArray):
+        if (values := known(high, low)) is not None:
             with np.errstate(all="ignore"):
-                span = np.subtract(high, low)
+                span = np.subtract(*values)
             if not np.all(np.isfinite(span)):
                 raise OverflowError("high - low range exceeds valid bounds")
             if np.any(np.signbit(span)):
@@ -56,11 +58,12 @@ class Continuous(RandomStreams):
     ) -> DistArray:
         """Return numbers of the density that rises from `left` to `mode` and falls to `right`."""
         left, mode, right = parameter("left", left), parameter("mode", mode), parameter("right", right)
-        if not any(isinstance(p, DistArray) for p in (left, mode, right)):
+        if (values := known(left, mode, right)) is not None:
+            least, most_likely, largest = values
             for is_bad, text in (
-                (np.greater(left, mode), "left > mode"),
-                (np.greater(mode, right), "mode > right"),
-                (np.equal(left, right), "left == right"),
+                (np.greater(least, most_likely), "left > mode"),
+                (np.greater(most_likely, largest), "mode > right"),
+                (np.equal(least, largest), "left == right"),
             ):
                 if np.any(is_bad):
                     raise ValueError(text)
@@ -302,8 +305,11 @@ class Continuous(RandomStreams):
             raise ValueError("alpha must be a one-dimensional sequence of numbers")
         shape = (*drawn_shape(() if size is None else size), alpha.shape[0])
         x = self._sampled("log_gamma", np.float64, shape, where, alpha)
-        x = elementwise.exp(x - reductions.max(x, axis=-1, keepdims=True))
-        return x / reductions.sum(x, axis=-1, keepdims=True)  # type: ignore[no-any-return]
+        if 0 in x.shape:
+            return x
+        # Where all of `alpha` are 0 so are the shares, as numpy's; elsewhere the sum is at least 1.
+        x = elementwise.exp(x - elementwise.maximum(reductions.max(x, axis=-1, keepdims=True), _LOWEST))
+        return x / elementwise.maximum(reductions.sum(x, axis=-1, keepdims=True), 1.0)  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------------------------------ circular
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from distarray.arguments import count, integer, naming, shown
 from distarray.array.array import DistArray
-from distarray.composed.random_parameters import Parameter, drawn_shape, parameter
+from distarray.composed.random_parameters import LARGEST_MEAN, Parameter, drawn_shape, known, parameter
 from distarray.composed.random_streams import RandomStreams, Where
 from distarray.dtypes import as_dtype
 from distarray.ops import elementwise
@@ -47,10 +47,12 @@ class Discrete(RandomStreams):
             raise TypeError(f"Unsupported dtype {wanted!r} for integers")
         with naming(low=low, high=high):
             has_arrays = any(isinstance(b, DistArray) or np.ndim(b) for b in (low, high))
-        if has_arrays:
+        if size is not None and 0 in drawn_shape(size):
+            low = last = 0  # numpy looks at no bounds of nothing
+        elif has_arrays:
             low, last = _bounds(low, high, wanted, endpoint)
         else:
-            low, last = integer(low, "low"), integer(high, "high") - (not endpoint)
+            low, last = _whole(low, "low"), _whole(high, "high") - (not endpoint)
             _check_bounds(low, last, wanted)
         return self._sampled("integers", wanted, size, where, low, last)
 
@@ -64,7 +66,7 @@ class Discrete(RandomStreams):
 
     def binomial(self, n: Parameter, p: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return how many of `n` trials succeed, each with probability `p`."""
-        n, p = parameter("n", n, "non-negative"), parameter("p", p, "in [0, 1]")
+        n, p = parameter("n", parameter("n", n, "no nan"), "non-negative"), parameter("p", p, "in [0, 1]")
         return self._sampled("binomial", _INT64, size, where, n, p)
 
     def poisson(self, lam: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
@@ -74,6 +76,10 @@ class Discrete(RandomStreams):
     def negative_binomial(self, n: Parameter, p: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return failures before the `n`-th success, each with probability `p`: Poisson counts of a gamma mean."""
         n, p = parameter("n", parameter("n", n, "no nan"), "positive"), parameter("p", p, "in (0, 1]")
+        if (values := known(n, p)) is not None:
+            most, share = values
+            if np.any((1.0 - share) / share * (most + 10.0 * np.sqrt(most)) > LARGEST_MEAN):
+                raise ValueError("n too large or p too small, see Generator.negative_binomial Notes")
         shape = drawn_shape(size, n, p)
         mean = self._sampled("gamma", np.float64, shape, where, n) * ((1.0 - p) / p)
         return sampled("poisson", _INT64, self._words(shape, where, n, p), mean)  # type: ignore[no-any-return]
@@ -95,10 +101,10 @@ class Discrete(RandomStreams):
         """Return how many of `nsample` balls are good that are drawn from `ngood` good and `nbad` bad ones."""
         names = ("ngood", "nbad", "nsample")
         good, bad, taken = (parameter(m, v, "non-negative") for m, v in zip(names, (ngood, nbad, nsample)))
-        if not any(isinstance(v, DistArray) for v in (good, bad, taken)):
-            if np.any(np.greater_equal(good, _MOST_BALLS)) or np.any(np.greater_equal(bad, _MOST_BALLS)):
+        if (values := known(good, bad, taken)) is not None:
+            if any(np.any(np.greater_equal(v, _MOST_BALLS)) for v in values[:2]):
                 raise ValueError("both ngood and nbad must be less than 1000000000")
-            if np.any(np.less(np.add(good, bad), taken)):
+            if np.any(np.less(np.add(*values[:2]), values[2])):
                 raise ValueError("ngood + nbad < nsample")
         return self._sampled("hypergeometric", _INT64, size, where, good, bad, taken)
 
@@ -117,15 +123,16 @@ class Discrete(RandomStreams):
 
         The tile of a vector is whole: its counts are drawn one after the other.
         """
-        n, pvals = parameter("n", n, "non-negative"), parameter("pvals", pvals)
-        if np.ndim(pvals) == 0:
+        n, pvals = parameter("n", parameter("n", n, "no nan"), "non-negative"), parameter("pvals", pvals)
+        if np.ndim(pvals) == 0 or pvals.shape[-1] == 0:
             raise ValueError(
                 "pvals must have at least 1 dimension and the last dimension of pvals must be greater than 0."
             )
-        if not isinstance(pvals, DistArray):
-            if not np.all((pvals >= 0) & (pvals <= 1)):
+        if (values := known(pvals)) is not None:
+            (shares,) = values
+            if not np.all((shares >= 0) & (shares <= 1)):
                 raise ValueError("pvals < 0, pvals > 1 or pvals contains NaNs")
-            if np.any(pvals[..., :-1].sum(axis=-1) > 1.0 + 1e-12):
+            if np.any(shares[..., :-1].sum(axis=-1) > 1.0 + 1e-12):
                 raise ValueError("sum(pvals[:-1]) > 1.0")
         return self._vectors("multinomial", n, pvals, size, where)
 
@@ -142,7 +149,8 @@ class Discrete(RandomStreams):
         if taken < 0:
             raise ValueError("nsample must be nonnegative.")
         balls = parameter("colors", colors)
-        if np.ndim(balls) != 1 or not np.all(np.asarray(balls) >= 0):
+        is_whole = balls.size == 0 or getattr(colors, "dtype", np.asarray(colors).dtype).kind in "iu"
+        if np.ndim(balls) != 1 or not is_whole or not np.all(np.asarray(balls) >= 0):
             raise ValueError(
                 "colors must be a one-dimensional sequence of nonnegative integers not exceeding 9223372036854775807."
             )
@@ -154,10 +162,16 @@ class Discrete(RandomStreams):
         return self._vectors("multivariate_hypergeometric", float(taken), balls, size, where)
 
     def _vectors(self, name: str, n: Parameter, weights: Parameter, size: Any, where: Where) -> DistArray:
-        one_each = weights[..., 0]  # of the shape that the vectors have
+        one_each = np.empty(weights.shape[:-1])
         words = self._draw(random_bits, drawn_shape(size, n, one_each), None, (n, weights), where)
         count = n if isinstance(n, DistArray) else np.asarray(n)
         return sampled_vectors(name, words, count, weights)  # type: ignore[no-any-return]
+
+
+def _whole(bound: Any, name: str) -> int:
+    """Return a bound as an integer; of floating-point numbers it is what stands before the point, as numpy's."""
+    value = bound.item() if isinstance(bound, np.ndarray | np.floating) else bound
+    return int(value) if isinstance(value, float) else integer(value, name)
 
 
 def _check_bounds(low: int, last: int, dtype: DType) -> None:
@@ -194,6 +208,8 @@ def _as_integers(bound: Any, name: str) -> Any:
         with naming(**{name: bound}):
             array = np.asarray(bound)
         array = array if array.dtype.kind in "biu" else np.asarray(bound, object)
+    if array.dtype.kind == "f" and array.ndim == 0:
+        array = array.astype(_INT64)  # a number, as reductions return it
     if array.dtype.kind not in "biuO":
         raise TypeError(f"{name}={shown(bound)} must be integers, not {array.dtype}")
     if array.dtype.kind == "O":

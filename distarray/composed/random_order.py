@@ -6,7 +6,7 @@ their places as in any read at integer positions.
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Unpack
 
@@ -18,12 +18,12 @@ from distarray.array.out import into
 from distarray.composed.random_parameters import drawn_shape
 from distarray.composed.random_streams import RandomStreams, Where
 from distarray.composed.views import as_distarray, beside
+from distarray.errors import warn_user
 from distarray.ops import elementwise, sorting
 from distarray.ops.indexing import take, take_along_axis
 from distarray.ops.random import random_bits, sampled
 from distarray.ops.reductions import cumulative_sum
 from distarray.ops.searching import searchsorted
-from distarray.types import HostArray
 
 
 class Order(RandomStreams):
@@ -31,8 +31,8 @@ class Order(RandomStreams):
 
     def permutation(self, x: Any, axis: int = 0, **where: Unpack[Where]) -> DistArray:
         """Return ``range(x)`` or the slices of `x` along `axis` in random order."""
-        if isinstance(x, int | np.integer):
-            return self._order(max(integer(x, "x"), 0), where)  # as arange(x)
+        if (n := _range(x)) is not None:
+            return self._order(max(n, 0), where)  # as arange(x)
         given, x = x, as_distarray(x)
         if not x.ndim:
             raise np.exceptions.AxisError(f"x={shown(given)} must be an integer or have one axis at least")
@@ -52,20 +52,27 @@ class Order(RandomStreams):
         mixed = take(flat, order, axis=0) if axis is None else take_along_axis(flat, order, axis=along)
         return into(out, mixed.reshape(x.shape))  # type: ignore[no-any-return]
 
-    def shuffle(self, x: DistArray | HostArray | MutableSequence[Any], axis: int = 0) -> None:
+    def shuffle(self, x: Any, axis: int = 0) -> None:
         """Bring the slices of `x` along `axis`, or the items of a sequence, into random order, in place."""
-        if isinstance(x, DistArray):
-            x[...] = self.permutation(x, axis)
-        elif isinstance(x, np.ndarray):
-            x[...] = np.take(x, self._order(x.shape[axis], {})._host(), axis)
-        elif isinstance(x, MutableSequence):
-            if axis:
-                raise NotImplementedError("Axis argument is only supported on ndarray objects")
-            items = list(x)
-            for i, k in enumerate(self._order(len(items), {})._host().tolist()):
-                x[i] = items[k]
-        else:
+        if isinstance(x, DistArray | np.ndarray):
+            if x.ndim == 0:
+                raise TypeError("shuffle: x has no axis")
+            axis = normalize_axis(axis, x.ndim)
+            if isinstance(x, DistArray):
+                x[...] = self.permutation(x, axis)
+            else:
+                x[...] = np.take(x, self._order(x.shape[axis], {})._host(), axis)
+            return
+        if axis != 0:
+            raise NotImplementedError("Axis argument is only supported on ndarray objects")
+        if not hasattr(x, "__setitem__"):
             raise TypeError(f"shuffle changes arrays and mutable sequences in place, not a {type(x).__name__}")
+        if not isinstance(x, Sequence):
+            kind = type(x).__name__
+            warn_user(f"you are shuffling a {kind!r} object which is not a subclass of 'Sequence'", UserWarning)
+        items = [x[i] for i in range(len(x))]
+        for i, k in enumerate(self._order(len(items), {})._host().tolist()):
+            x[i] = items[k]
 
     def choice(
         self,
@@ -89,14 +96,13 @@ class Order(RandomStreams):
         shuffle
             What is drawn without putting back is in random order in any case.
         """
-        is_range = isinstance(a, int | np.integer)
-        if not is_range:
+        if (n := _range(a)) is None:
             given, a = a, as_distarray(a)
             if a.ndim == 0:
                 raise ValueError(f"a must be a sequence or an integer, not {type(given)}")
             axis = normalize_axis(axis, a.ndim)
             where = _beside(a, where)
-        n = integer(a, "a") if is_range else a.shape[axis]
+        is_range, n = n is not None, a.shape[axis] if n is None else n
         shape = drawn_shape(() if size is None else size)
         count = prod(shape)
         if n <= 0 and count:
@@ -148,8 +154,17 @@ def _beside(x: DistArray, where: Where) -> Where:
     return {"team": x.team, "device": x.device, **where}
 
 
+def _range(x: Any) -> int | None:
+    """Return n where `x` stands for ``range(n)``: an integer, or an array that is one, as of reductions."""
+    if isinstance(x, int | np.integer) or (getattr(x, "ndim", None) == 0 and x.dtype.kind in "iu"):
+        return integer(x, "x")
+    return None
+
+
 def _weights(p: Any, n: int) -> Any:
     """Return probabilities as an array of the host or a DistArray; of the latter the sum and the least are computed."""
+    dtype = getattr(p, "dtype", None)
+    tolerance = float(np.finfo(dtype if dtype is not None and dtype.kind == "f" else np.float64).eps) ** 0.5
     weights = p.astype(np.float64) if isinstance(p, DistArray) else host_array(p, "p", np.float64)
     if weights.ndim != 1:
         raise ValueError("p must be 1-dimensional")
@@ -160,6 +175,6 @@ def _weights(p: Any, n: int) -> Any:
         raise ValueError("Probabilities contain NaN")
     if n and float(weights.min()) < 0:
         raise ValueError("Probabilities are not non-negative")
-    if abs(total - 1.0) > 1e-8:
+    if abs(total - 1.0) > tolerance:
         raise ValueError("Probabilities do not sum to 1. See Notes section of docstring for more information.")
     return weights

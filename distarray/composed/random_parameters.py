@@ -1,7 +1,8 @@
 """Parameters of distributions: which values numpy takes, with its texts, and the shape of what is drawn.
 
-A parameter is a number, host data, or a DistArray. The first two are checked at the call. The values of a DistArray are
-not known there: samplers that need it check them when they run, formulas give nan.
+A parameter is a number, host data, or a DistArray. The first two are checked at the call, and so are arrays that are
+computed and here. The values of others are not known there: samplers that need it check them when they run, formulas
+give nan.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from distarray.types import HostArray, Shape
 #: A number, an array of the host, or an array.
 Parameter: TypeAlias = Any
 
-_LARGEST_MEAN = float(np.iinfo(np.int64).max) - 10.0 * float(np.iinfo(np.int64).max) ** 0.5
+#: Of Poisson numbers: ten deviations above it, 64 bits still hold them.
+LARGEST_MEAN = float(np.iinfo(np.int64).max) - 10.0 * float(np.iinfo(np.int64).max) ** 0.5
 
 #: By name: what holds for every legal value, and numpy's text where it does not.
 _CONDITIONS: dict[str, tuple[Callable[[HostArray], Any], str]] = {
@@ -43,17 +45,30 @@ def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
         If it is known and does not fulfil the condition, a key of the table above.
     """
     if isinstance(value, DistArray):
-        return value if value.dtype == np.float64 else value.astype(np.float64)
+        value = value if value.dtype == np.float64 else value.astype(np.float64)
+        if (values := known(value)) is not None:
+            _check(name, values[0], condition)
+        return value
     array = host_array(value, name)  # whatever becomes a float is no number yet: None becomes nan
     if array.dtype.kind == "c":
         raise TypeError(f"{name}={shown(value)} must be real")
     array = array.astype(np.float64, copy=False)
+    _check(name, array, condition)
+    return array if array.ndim else float(array)
+
+
+def known(*parameters: Parameter) -> list[Any] | None:
+    """Return the values of parameters, numbers or arrays of the host; None where some are not computed, or not here."""
+    values = [p._ready() if isinstance(p, DistArray) else p for p in parameters]
+    return None if any(v is None for v in values) else values
+
+
+def _check(name: str, array: HostArray, condition: str) -> None:
     holds, text = _CONDITIONS[condition]
     if not np.all(holds(array)):
         raise ValueError(text.format(name, "contains NaNs" if array.ndim else "is NaN"))
-    if condition == "mean" and np.any(array > _LARGEST_MEAN):
+    if condition == "mean" and np.any(array > LARGEST_MEAN):
         raise ValueError(f"{name} value too large")
-    return array if array.ndim else float(array)
 
 
 def drawn_shape(size: Any, *parameters: Parameter) -> Shape:

@@ -121,11 +121,14 @@ def _gamma(seeds: Words, shape: Parameter) -> Floats:
 def _log_gamma(seeds: Words, shape: Parameter) -> Floats:
     """Return logarithms of gamma numbers: those of a small shape are too small for themselves."""
     xp = namespace(seeds)
-    _require(shape > 0, "alpha <= 0")
+    _require((shape >= 0) | (shape != shape), "alpha < 0")
     found, small, log_u = _small_shapes(seeds, shape)
     found = xp.log(found)
     if small.shape[0]:
-        found[small] = found[small] + log_u / _at(shape, small)
+        a = _at(shape, small)
+        # Quotients by less than 1e-306 may be infinite, and differences of two of them nan; those by 0 are to be.
+        is_tiny = (a > 0) & (a < 1e-306)
+        found[small] = found[small] + _where(xp, is_tiny, log_u / 1e-306, log_u / a)
     return found
 
 

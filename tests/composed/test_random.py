@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import inspect
 import pickle
 import warnings
@@ -164,9 +165,9 @@ def test_streams_are_independent() -> None:
 def test_generators_can_be_stored_and_brought_back() -> None:
     rng = dx.random.default_rng(4)
     rng.random(3)
-    copy, state = pickle.loads(pickle.dumps(rng)), rng.bit_generator.state
+    other, state = pickle.loads(pickle.dumps(rng)), rng.bit_generator.state
     first = rng.random(5).compute()
-    assert_equal(copy.random(5), first)
+    assert_equal(other.random(5), first)
     rng.bit_generator.state = state
     assert_equal(rng.random(5), first)
     with pytest.raises(ValueError, match="SplitMix64"):
@@ -192,17 +193,39 @@ def test_parameters_that_are_arrays_broadcast_and_lead_to_where_they_live() -> N
     assert dx.random.default_rng(0).normal(np.zeros(3), lam).shape == (2, 3)
 
 
-def test_bad_values_in_arrays_are_found_when_they_are_seen() -> None:
+#: Values that are refused as arrays that are here, too.
+REFUSED_ARRAYS: list[tuple[str, tuple[Any, ...]]] = [
+    *(
+        ("poisson", ([1.0, -1.0],)),
+        ("binomial", (5, [0.5, 1.5])),
+        ("logseries", ([0.5, 1.0],)),
+        ("zipf", ([2.0, 1.0],)),
+    ),
+    *(("uniform", ([0.0, 2.0], 1.0)), ("triangular", ([0.0, 2.0], 1.0, 3.0)), ("hypergeometric", ([9, 1], 2, 4))),
+    *(("dirichlet", ([0.5, -1e-16],)), ("multinomial", (3, [0.9, 0.9, 0.1])), ("negative_binomial", ([2**62], [0.1]))),
+    ("normal", (0.0, [1.0, -1.0])),
+]
+
+
+def test_bad_values_in_arrays_are_found_at_the_call_or_when_they_are_seen() -> None:
     rng = dx.random.default_rng(0)
-    bad = dx.asarray([1.0, -1.0])
-    for draw, text in (
-        (lambda: rng.poisson(bad), "lam < 0"),
-        (lambda: rng.standard_gamma(bad), "shape < 0"),
-        (lambda: rng.binomial(5, bad), "p < 0"),
-        (lambda: rng.integers(dx.asarray([1, 2]), dx.asarray([3, 2])), "low >= high"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            draw().compute()
+    with force_tiles(2):
+        waiting = dx.arange(1.0, -3.0, -2.0) * 1.0
+        for draw, text in (
+            (lambda: rng.poisson(waiting), "lam < 0"),
+            (lambda: rng.standard_gamma(waiting), "shape < 0"),
+            (lambda: rng.binomial(5, waiting), "p < 0"),
+            (lambda: rng.integers(dx.asarray([1, 2]), dx.asarray([3, 2])), "low >= high"),
+        ):
+            late = draw()
+            with pytest.raises(ValueError, match=text):
+                late.compute()
+    for name, args in REFUSED_ARRAYS:
+        with pytest.raises(ValueError) as theirs:
+            getattr(np.random.default_rng(0), name)(*map(np.asarray, args))
+        with pytest.raises(ValueError) as ours:
+            getattr(rng, name)(*map(dx.asarray, args))
+        assert str(ours.value) == str(theirs.value)
     assert np.isnan(rng.standard_gamma(dx.asarray([np.nan, 1.0])).compute()).tolist() == [True, False]
 
 
@@ -221,6 +244,7 @@ REFUSED: list[tuple[str, tuple[Any, ...]]] = [
     *(("choice", (3, 2, False, [1, 0, 0])), ("choice", (3, 2, True, [[0.5, 0.5, 0]])), ("choice", (2.5,))),
     *(("multinomial", (-1, [0.5, 0.5])), ("multivariate_normal", ([1, 2], [[1, 2]]))),
     *(("multivariate_hypergeometric", ([1, 2], 5)), ("multivariate_hypergeometric", ([-1, 2], 1))),
+    *(("multivariate_hypergeometric", ([1.5, 2], 1)), ("multinomial", (3, [])), ("negative_binomial", (2**62, 0.1))),
 ]
 
 
@@ -249,6 +273,15 @@ def test_bad_parameters_are_refused_at_the_call_in_numpys_words(name: str, args:
         (lambda r: r.multinomial(3, 0.5), ValueError),
         (lambda r: r.dirichlet([-1, 2]), ValueError),
         (lambda r: r.shuffle((1, 2, 3)), TypeError),
+        (lambda r: r.shuffle({1, 2}), TypeError),
+        (lambda r: r.shuffle(np.array(3)), TypeError),
+        (lambda r: r.shuffle(dx.asarray(3)), TypeError),
+        (lambda r: r.shuffle(np.arange(3), 1), np.exceptions.AxisError),
+        (lambda r: r.shuffle([1, 2], 1), NotImplementedError),
+        (lambda r: r.binomial(np.nan, 0.5), ValueError),
+        (lambda r: r.multinomial(np.nan, [0.5, 0.5]), ValueError),
+        (lambda r: r.integers(0, np.nan), ValueError),
+        (lambda r: r.integers(0, np.inf), OverflowError),
         (lambda r: r.permutation(np.zeros((2, 3)), 2), IndexError),
     ],
 )
@@ -344,6 +377,40 @@ def test_integers_of_arrays_and_of_every_dtype() -> None:
     assert rng.integers([0, 2**64 - 2], 2**64, (50, 2), np.uint64).compute().min(axis=0).tolist()[1] >= 2**64 - 2
     big = rng.integers(0, 3 * 2**40, 20_000).compute()
     assert np.histogram(big, 3, (0, 3 * 2**40))[0].min() > 6300
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        (0, 1e3),
+        (0, 10.0),
+        (1.9, 3.2),
+        (-0.5, 1),
+        (np.float32(2.5), None),
+        (np.array(2.5), 4),
+        (0, dx.asarray([1, 9.5]).max()),
+    ],
+)
+def test_integers_take_numbers_with_a_point(bounds: tuple[Any, ...]) -> None:
+    low, high = (0, bounds[0]) if bounds[1] is None else bounds
+    host = dx.random.default_rng(0).integers(*bounds, size=9000).compute()
+    assert (host.min(), host.max() + 1) == (int(low), int(high))
+
+
+@pytest.mark.parametrize("bounds", [(0, 0), (0, -10), (5, 3), ([1, 2], [0, 0]), (0, 2**70)])
+def test_no_integers_need_no_bounds(bounds: tuple[Any, Any]) -> None:
+    for size in (0, (3, 0, 4)):
+        expected = np.random.default_rng(0).integers(*bounds, size, np.int8)
+        assert_equal(dx.random.default_rng(0).integers(*bounds, size, np.int8), expected)
+
+
+def test_numbers_that_reductions_return_are_integers() -> None:
+    n = dx.asarray([2, 5, 3]).max()
+    for number in (n, np.array(5)):
+        assert_equal(dx.random.default_rng(1).choice(number, 9), dx.random.default_rng(1).choice(5, 9).compute())
+    assert_equal(dx.random.default_rng(1).permutation(n), dx.random.default_rng(1).permutation(5).compute())
+    assert_equal(dx.random.default_rng(1).integers(n, size=3), dx.random.default_rng(1).integers(5, size=3).compute())
+    assert int(dx.random.default_rng(n).integers(100)) == int(dx.random.default_rng(5).integers(100))
 
 
 def test_bytes() -> None:
@@ -442,6 +509,32 @@ def test_host_arrays_and_lists_are_shuffled_in_place() -> None:
     assert sorted(items) == list("abcdefgh")
     rng.shuffle(a, axis=1)
     assert sorted(map(sorted, a.tolist())) == np.arange(40).reshape(20, 2).tolist()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: memoryview(np.arange(9)), lambda: array.array("d", range(9)), lambda: [[]] * 8 + [1]]
+)
+def test_other_sequences_are_shuffled_in_place(make: Callable[[], Any]) -> None:
+    x = make()
+    dx.random.default_rng(1).shuffle(x)
+    assert list(x) != list(make())
+    assert sorted(map(str, x)) == sorted(map(str, make()))
+
+
+def test_what_is_no_sequence_is_shuffled_with_a_warning() -> None:
+    x = {k: k for k in range(9)}
+    with pytest.warns(UserWarning, match="you are shuffling a 'dict' object"):
+        dx.random.default_rng(1).shuffle(x)
+    assert sorted(x.values()) == list(range(9))
+    assert list(x.values()) != list(range(9))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_weights_sum_to_one_within_the_rounding_of_their_dtype(dtype: type) -> None:
+    p = np.array([4, 4, 2], dtype) / 10
+    assert int(dx.random.default_rng(0).choice([1, 2, 3], p=p)) in (1, 2, 3)
+    with pytest.raises(ValueError, match="do not sum to 1"):
+        dx.random.default_rng(0).choice([1, 2, 3], p=p * dtype(0.9))
 
 
 def test_threads_that_share_a_generator_draw_different_arrays() -> None:

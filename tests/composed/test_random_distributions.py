@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
+from distarray.testing.assertions import assert_equal
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -202,3 +203,29 @@ def test_parameters_that_are_nan_show(name: str, n: int) -> None:
             assert np.isnan(np.asarray(getattr(rng, name)(*parameters, size=3))).all()
             with pytest.raises(ValueError, match="<= 0"):
                 getattr(rng, name)(*[-1.0 if i == k else 1.5 for i in range(n)], size=3)
+
+
+@pytest.mark.parametrize(
+    "alpha", [[5, 9, 0, 8], [0.5, 0, 0], [0.01, 0, 0.005], [0.0], [0, 0], [np.nan, 1], []], ids=str
+)
+@pytest.mark.parametrize("convert", [np.asarray, dx.asarray])
+def test_shares_of_no_weight_are_nothing(alpha: list[float], convert: Any, rng: Any) -> None:
+    with np.errstate(all="ignore"):
+        expected = np.random.default_rng(0).dirichlet(alpha, 50)
+    x = rng.dirichlet(convert(np.array(alpha, np.float64)), 50).compute()
+    assert x.shape == expected.shape
+    np.testing.assert_array_equal(x[:, np.array(alpha) == 0], 0.0)
+    np.testing.assert_allclose(x.sum(axis=1), expected.sum(axis=1), rtol=1e-14)
+
+
+def test_shares_of_parameters_that_hardly_are_numbers(rng: Any) -> None:
+    tiny = np.finfo(float).tiny
+    x = rng.beta(tiny / 32, np.full(1000, tiny / 40)).compute()
+    assert set(x.tolist()) == {0.0, 1.0}
+    assert rng.dirichlet([tiny / 8, tiny / 16], 50).compute().sum(axis=1).tolist() == [1.0] * 50
+
+
+@pytest.mark.parametrize("size", [None, 1, (2, 3)])
+def test_no_colours_have_no_counts(size: Any, rng: Any) -> None:
+    expected = np.random.default_rng(0).multivariate_hypergeometric([], 0, size=size)
+    assert_equal(rng.multivariate_hypergeometric([], 0, size=size), expected)
