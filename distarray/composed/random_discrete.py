@@ -149,7 +149,7 @@ class Discrete(RandomStreams):
         if taken < 0:
             raise ValueError("nsample must be nonnegative.")
         balls = parameter("colors", colors)
-        is_whole = balls.size == 0 or getattr(colors, "dtype", np.asarray(colors).dtype).kind in "iu"
+        is_whole = np.size(balls) == 0 or getattr(colors, "dtype", np.asarray(colors).dtype).kind in "iu"
         if np.ndim(balls) != 1 or not is_whole or not np.all(np.asarray(balls) >= 0):
             raise ValueError(
                 "colors must be a one-dimensional sequence of nonnegative integers not exceeding 9223372036854775807."

@@ -244,7 +244,12 @@ REFUSED: list[tuple[str, tuple[Any, ...]]] = [
     *(("choice", (3, 2, False, [1, 0, 0])), ("choice", (3, 2, True, [[0.5, 0.5, 0]])), ("choice", (2.5,))),
     *(("multinomial", (-1, [0.5, 0.5])), ("multivariate_normal", ([1, 2], [[1, 2]]))),
     *(("multivariate_hypergeometric", ([1, 2], 5)), ("multivariate_hypergeometric", ([-1, 2], 1))),
-    *(("multivariate_hypergeometric", ([1.5, 2], 1)), ("multinomial", (3, [])), ("negative_binomial", (2**62, 0.1))),
+    *(
+        ("multivariate_hypergeometric", ([1.5, 2], 1)),
+        ("multivariate_hypergeometric", (5, 1)),
+        ("multinomial", (3, [])),
+    ),
+    ("negative_binomial", (2**62, 0.1)),
 ]
 
 
