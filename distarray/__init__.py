@@ -144,9 +144,9 @@ _HOMES = {
     "distarray.sharding.mesh": "Mesh",
     "distarray.sharding.sharding": "Sharding",
     "distarray.sharding.team": "Team",
-    "numpy": "exceptions lib polynomial show_config typing",
+    "numpy": "exceptions lib show_config typing",
 }
-_MODULES = ("emath", "fft", "io", "linalg", "random", "special", "testing")
+_MODULES = ("emath", "fft", "io", "linalg", "polynomial", "random", "special", "testing")
 
 __array_api_version__ = "2025.12"
 

@@ -11,7 +11,7 @@ from numpy import (
     uintc, uintp, ulong, ulonglong, unsignedinteger, ushort
 )
 from distarray import (
-    config, emath, fft, io, linalg, random, special, testing
+    config, emath, fft, io, linalg, polynomial, random, special, testing
 )
 from distarray.array.array import (
     DistArray
@@ -248,7 +248,7 @@ from distarray.sharding.team import (
     Team
 )
 from numpy import (
-    exceptions, lib, polynomial, show_config, typing
+    exceptions, lib, show_config, typing
 )
 from distarray.version import __version__
 

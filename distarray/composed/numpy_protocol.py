@@ -56,10 +56,11 @@ def implementation(func: Function) -> Function | None:
     ours = namespace()
     name = getattr(func, "__name__", "")
     # The public names are the table.
-    for module, theirs in (
-        *((ours, np), (ours.linalg, np.linalg), (ours.fft, np.fft)),
-        *((ours, np.lib.stride_tricks), (ours.emath, np.emath)),
-    ):
+    pairs = [(ours, np), (ours.linalg, np.linalg), (ours.fft, np.fft), (ours, np.lib.stride_tricks)]
+    pairs.append((ours.emath, np.emath))
+    if getattr(func, "__module__", "") == "numpy.polynomial.polynomial":  # loaded by who calls it only
+        pairs.append((ours.polynomial.polynomial, np.polynomial.polynomial))
+    for module, theirs in pairs:
         if name in module.__all__ and getattr(theirs, name, None) is func:
             function = own(getattr(module, name))
             return None if function is func else function

@@ -8,12 +8,15 @@ the call.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from distarray.arguments import number, parse_shape, shown
 from distarray.array.array import DistArray
+from distarray.array.out import hosted
 from distarray.composed.creation import vander, zeros, zeros_like
 from distarray.composed.pieces import trim_zeros
 from distarray.composed.signals import convolve
@@ -41,9 +44,23 @@ def _both(a: Any, b: Any) -> tuple[DistArray, DistArray]:
     return x, atleast_1d(beside(x, b))
 
 
+def _or_poly1d(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Leave a polynomial of numpy's class, which is of this process, to numpy's function: its result is another one."""
+    theirs = getattr(np, function.__name__)
+
+    @wraps(function)
+    def with_poly1d(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(value, np.poly1d) for value in (*args, *kwargs.values())):
+            return theirs(*hosted(args), **{name: hosted(value) for name, value in kwargs.items()})
+        return function(*args, **kwargs)
+
+    return with_poly1d
+
+
 # ----------------------------------------------------------------------------------------------- arithmetic
 
 
+@_or_poly1d
 @side_by_side
 def polyadd(a1: Any, a2: Any) -> DistArray:
     """Return the sum of two polynomials."""
@@ -51,6 +68,7 @@ def polyadd(a1: Any, a2: Any) -> DistArray:
     return x + y
 
 
+@_or_poly1d
 @side_by_side
 def polysub(a1: Any, a2: Any) -> DistArray:
     """Return the difference of two polynomials."""
@@ -66,6 +84,7 @@ def _aligned(a1: Any, a2: Any) -> tuple[DistArray, DistArray]:
     return x, y
 
 
+@_or_poly1d
 @side_by_side
 def polymul(a1: Any, a2: Any) -> DistArray:
     """Return the product of two polynomials. Leading zeros are left out, whose number it computes."""
@@ -81,6 +100,7 @@ def _stripped(p: DistArray) -> DistArray:
     return stripped if stripped.size else _zeros(p, 1)
 
 
+@_or_poly1d
 @side_by_side
 def polydiv(u: Any, v: Any) -> tuple[DistArray, DistArray]:
     """Return the quotient and remainder of two polynomials. Leading zeros of the remainder are left out: computes
@@ -107,6 +127,7 @@ def polydiv(u: Any, v: Any) -> tuple[DistArray, DistArray]:
 # ----------------------------------------------------------------------------------------------- calculus
 
 
+@_or_poly1d
 def polyder(p: Any, m: int = 1) -> DistArray:
     """Return the `m`-th derivative of a polynomial."""
     m = _order(m)
@@ -123,6 +144,7 @@ def _order(m: Any) -> int:
     return int(number(m, "m", real=True))
 
 
+@_or_poly1d
 @side_by_side
 def polyint(p: Any, m: int = 1, k: Any = None) -> DistArray:
     """Return the `m`-th antiderivative of a polynomial, with the constants `k` of integration; 0 by default."""
@@ -142,10 +164,12 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> DistArray:
 
 @ready_made(2, is_boxed=True)
 @side_by_side
-def polyval(p: Any, x: Any) -> DistArray:
+def polyval(p: Any, x: Any) -> Any:  # an array, or a polynomial of numpy's class, as `x` is
     """Return the values of a polynomial at `x`, by Horner's rule: a step for each coefficient, all of them in one
     pass.
     """
+    if isinstance(x, np.poly1d):
+        return np.polyval(hosted(p), x)
     x = beside(p, x)
     coefficients = _coefficients(p, x)
     y: DistArray = zeros_like(x)
