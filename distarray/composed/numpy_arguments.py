@@ -27,8 +27,8 @@ from distarray.expr.side_by_side import first_environment
 
 Function = Callable[..., Any]  # of any signature
 
-#: What says nothing on distributed arrays: blocks have the order they have, subclasses of ndarray have no meaning, and
-#: what a function may do to its operand's buffer it need not do.
+#: What says nothing on distributed arrays: blocks have the order they have, subclasses of ndarray have no meaning,
+#: files of numbers hold no pickles, and what a function may do to its operand's buffer it need not do.
 #: None: whatever it says.
 _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...] | None] = {
     "subok": (True, False),
@@ -36,6 +36,8 @@ _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...] | None] = {
     "overwrite_input": None,
     "hermitian": None,  # the same values, found by another algorithm
     "kind": (None, "sort", "table"),
+    "allow_pickle": None,
+    "fix_imports": None,
 }
 #: What arguments of neither numpy nor ours are mostly meant for.
 _INSTEAD: Mapping[str, str] = {"chunks": "; cut with sharding=, or with x.rechunk(chunks)"}
@@ -68,11 +70,13 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
     keywords: dict[str, Any] = {}
     out = order = None
     for place, value in zip(places, (*args, *kwargs.values()), strict=True):
-        if value is NOT_GIVEN:
+        if value is NOT_GIVEN or (value is None and place.name in _SYNONYMS and place.keyword != place.name):
             continue
         if place.position is not None:
             positional[place.position] = value
         elif place.keyword is not None:
+            if place.keyword in keywords:
+                raise ValueError(f"{function.__name__}: {place.keyword}= and what means the same can't be both set")
             keywords[place.keyword] = value
         elif place.name == "out":
             out = value
@@ -162,7 +166,8 @@ def _is_extra(wanted: inspect.Parameter, own: inspect.Signature, index: int) -> 
 
 def _as_numpys(theirs: Function, ours: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
-        if "like" not in kwargs:
+        wanted = _signature(theirs)
+        if "like" not in kwargs or (wanted is not None and "like" not in wanted.parameters):
             return call(theirs, ours, args, kwargs)
         like = kwargs.pop("like")
         if like is not None and not hasattr(type(like), "__array_function__"):
@@ -243,7 +248,8 @@ def _keyword(name: str, index: int | None, own: inspect.Signature, names: tuple[
         # Another name at the same place, unless numpy has a parameter of that name elsewhere.
         if there.name not in names:
             return _Place(name, keyword=there.name)
-    if any(p.kind is p.VAR_KEYWORD for p in ours) and name not in (*_WITHOUT_EFFECT, "order"):
+    is_numpys = not names or name in names
+    if any(p.kind is p.VAR_KEYWORD for p in ours) and not (is_numpys and name in (*_WITHOUT_EFFECT, "order")):
         return _Place(name, keyword=name)
     return _Place(name)
 

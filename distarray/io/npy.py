@@ -31,6 +31,8 @@ PathLike: TypeAlias = "str | os.PathLike[str]"
 
 #: The first bytes of archives, that of one without members last.
 _ZIPS = (b"PK\x03\x04", b"PK\x05\x06")
+#: The first bytes of an array.
+_MAGIC = np.lib.format.MAGIC_PREFIX
 _Header = tuple[Shape, bool, "np.dtype[Any]"]  # any dtype, also one that we refuse
 _READERS: dict[tuple[int, int], Callable[[BinaryIO], _Header]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -83,7 +85,8 @@ def load(
         read = np.load(file, allow_pickle=False)
         if isinstance(read, np.ndarray):
             return asarray(read, **where)
-        return Archive({name: partial(asarray, read[name], **where) for name in read.files})
+        members = [(name, read[name]) for name in read.files]
+        return Archive({n: partial(bytes if type(m) is bytes else partial(asarray, **where), m) for n, m in members})
     path = os.path.realpath(path_of(file))
     with open(path, "rb") as stream:
         magic = stream.read(4)
@@ -123,10 +126,12 @@ def range_at(stream: BinaryIO, path: str, end: int | None = None) -> FileRange:
     return FileRange(shape, stored.str, path, offset, fortran_order, FileState.of(path, found))
 
 
-class Archive(Mapping[str, DistArray]):
-    """An Archive is the arrays of an ``.npz`` file by name, each made when it is asked for.
+class Archive(Mapping[str, Any]):
+    """An Archive is the arrays of an ``.npz`` file by name, each made when it is asked for; and the bytes of what else
+    is in the file.
 
-    What numpy's `NpzFile` has beside that is there: ``files``, ``close()``, ``with``; nothing is kept open.
+    What numpy's `NpzFile` has beside that is there: names that end in ``.npy``, ``files``, ``f.name`` for
+    ``["name"]``, ``close()``, ``with``; nothing is kept open.
 
     Parameters
     ----------
@@ -134,7 +139,7 @@ class Archive(Mapping[str, DistArray]):
         What makes each array.
     """
 
-    def __init__(self, makers: Mapping[str, Callable[[], DistArray]]) -> None:
+    def __init__(self, makers: Mapping[str, Callable[[], Any]]) -> None:
         self._makers = makers
 
     @property
@@ -142,8 +147,19 @@ class Archive(Mapping[str, DistArray]):
         """Return the names of the arrays."""
         return list(self._makers)
 
-    def __getitem__(self, name: str) -> DistArray:
-        return self._makers[name]()
+    @property
+    def f(self) -> Attributes:
+        """Return what has the arrays as attributes."""
+        return Attributes(self)
+
+    def _named(self, name: Any) -> Any:
+        return name.removesuffix(".npy") if isinstance(name, str) else name
+
+    def __getitem__(self, name: str) -> Any:
+        return self._makers[self._named(name)]()
+
+    def __contains__(self, name: object) -> bool:
+        return self._named(name) in self._makers
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._makers)
@@ -164,7 +180,29 @@ class Archive(Mapping[str, DistArray]):
         return f"Archive({', '.join(self.files)})"
 
 
-def _members(path: str, where: dict[str, Any]) -> dict[str, Callable[[], DistArray]]:
+class Attributes:
+    """The arrays of an archive as attributes.
+
+    Parameters
+    ----------
+    archive
+        What has them by name.
+    """
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._archive[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __dir__(self) -> list[str]:
+        return self._archive.files
+
+
+def _members(path: str, where: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """Return what makes each array of an archive."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -174,8 +212,10 @@ def _members(path: str, where: dict[str, Any]) -> dict[str, Callable[[], DistArr
     return {m.filename.removesuffix(".npy"): partial(_member, path, m, where) for m in members}
 
 
-def _member(path: str, member: zipfile.ZipInfo, where: dict[str, Any]) -> DistArray:
-    """Return an array of an archive: what is not compressed lies in the file as it would in its own."""
+def _member(path: str, member: zipfile.ZipInfo, where: dict[str, Any]) -> Any:
+    """Return an array of an archive: what is not compressed lies in the file as it would in its own. Of what is no
+    array, its bytes.
+    """
     with open(path, "rb") as stream:
         if member.compress_type == zipfile.ZIP_STORED:
             stream.seek(member.header_offset)
@@ -183,8 +223,15 @@ def _member(path: str, member: zipfile.ZipInfo, where: dict[str, Any]) -> DistAr
             n_name, n_extra = struct.unpack("<26x2H", stream.read(30))
             begin = member.header_offset + 30 + n_name + n_extra
             stream.seek(begin)
-            return _lying(range_at(stream, path, begin + member.file_size), where)
+            is_array = stream.read(len(_MAGIC)) == _MAGIC
+            stream.seek(begin)
+            if is_array:
+                return _lying(range_at(stream, path, begin + member.file_size), where)
         with zipfile.ZipFile(stream) as archive, archive.open(member) as packed:
+            is_array = packed.read(len(_MAGIC)) == _MAGIC
+            packed.seek(0)
+            if not is_array:
+                return packed.read()
             return asarray(np.lib.format.read_array(packed, allow_pickle=False), **where)
 
 
@@ -321,7 +368,7 @@ def savez_compressed(file: PathLike | BinaryIO, *args: Any, **kwds: Any) -> None
 
 def _save_archive(file: Any, args: tuple[Any, ...], kwds: dict[str, Any], compression: int) -> None:
     named = dict(kwds)
-    named.pop("allow_pickle", None)  # numpy's; there are no objects here
+    named.pop("allow_pickle", None)  # numpy's
     for i, value in enumerate(args):
         if f"arr_{i}" in named:
             raise ValueError(f"Cannot use un-named variables and keyword arr_{i}")

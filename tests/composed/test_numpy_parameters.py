@@ -17,8 +17,7 @@ from distarray.composed import numpy_arguments
 _FILES = "a file of numbers needs no pickle of Python objects"
 #: Parameters that are taken at numpy's default only.
 REASONS = {
-    **{f"load {name}": _FILES for name in ("allow_pickle", "encoding", "fix_imports", "max_header_size")},
-    "save allow_pickle": _FILES,
+    **{f"load {name}": _FILES for name in ("encoding", "max_header_size")},
 }
 
 

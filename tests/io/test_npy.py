@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -487,3 +488,49 @@ def test_what_is_saved_in_fortran_order_lies_so(file: Path, shape: tuple[int, ..
     assert np.load(file).flags.f_contiguous
     np.savez(file.with_suffix(".npz"), a=expected)
     assert dx.load(file.with_suffix(".npz"))["a"].strides == expected.strides
+
+
+@pytest.mark.parametrize("save", [np.savez, dx.savez, dx.savez_compressed])
+def test_arrays_of_an_archive_have_any_name(file: Path, save: Any) -> None:
+    names = ("kind", "like", "hermitian", "out", "order", "subok", "fix_imports")
+    save(file.with_suffix(".npz"), **{name: dx.arange(i + 1) for i, name in enumerate(names)})
+    with np.load(file.with_suffix(".npz")) as found:
+        assert {name: found[name].size for name in found.files} == {name: i + 1 for i, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_what_is_in_an_archive_is_found_as_numpy_finds_it(file: Path, compression: int, is_open: bool) -> None:
+    expected = np.arange(3)
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name in ("a.npy", "b"):
+            with archive.open(name, "w") as member:
+                np.save(member, expected)
+        for name, text in (("text", b"no array"), ("short", b"")):
+            archive.writestr(name, text)
+    with open(file, "rb") as stream, np.load(file) as theirs:
+        ours = dx.load(stream if is_open else file)
+        assert ours.files == theirs.files
+        for name in ("a", "a.npy", "b", "text", "nothing", 3):
+            assert (name in ours) == (name in theirs)
+        for name in ("a", "a.npy", "b"):
+            assert_equal(ours[name], expected)
+        assert_equal(ours.f.a, expected)
+        assert dir(ours.f) == dir(theirs.f)
+        assert (ours["text"], ours["short"]) == (b"no array", b"")
+        for wrong in (lambda x: x["c"], lambda x: x[1, 2]):
+            with pytest.raises(KeyError):
+                wrong(ours)
+        with pytest.raises(AttributeError):
+            _ = ours.f.c
+
+
+def test_files_of_numbers_are_the_same_whatever_is_said_of_pickles(file: Path) -> None:
+    x = dx.arange(4)
+    dx.save(file, x, allow_pickle=False)
+    np.save(file, x, allow_pickle=False)
+    for options in ({"allow_pickle": True}, {"allow_pickle": False, "fix_imports": False}):
+        assert_equal(dx.load(file, **options), np.arange(4))
+    np.save(file, np.array([{}]), allow_pickle=True)
+    with pytest.raises(TypeError):
+        dx.load(file, allow_pickle=True)
