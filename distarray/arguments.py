@@ -302,20 +302,23 @@ def mapping(value: Any, name: str, of: str) -> dict[Any, Any]:
     return dict(value)
 
 
-def sequence(value: Any, name: str, of: str) -> tuple[Any, ...]:
+def sequence(value: Any, name: str, of: str, *, is_lazy: bool = True) -> tuple[Any, ...]:
     """Return the items of the sequence, or the other iterable, that was given.
 
     Parameters
     ----------
     of
         What the items are, for the text of the error.
+    is_lazy
+        Whether generators, and other iterables whose items have no places, are taken.
 
     Raises
     ------
     TypeError
         If the value cannot be iterated over, or is text, bytes, a mapping or a set.
     """
-    if isinstance(value, _NO_SEQUENCES) or not hasattr(value, "__iter__"):
+    needed = "__iter__" if is_lazy else "__getitem__"
+    if isinstance(value, _NO_SEQUENCES) or not hasattr(value, needed):
         raise TypeError(f"{name}={shown(value)} must be a sequence of {of}, not {type(value).__name__}")
     return tuple(value)
 

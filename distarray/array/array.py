@@ -59,7 +59,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError("DistArray has no constructor; use dx.asarray, dx.zeros, dx.arange and their like")
 
     @property

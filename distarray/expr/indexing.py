@@ -134,10 +134,14 @@ def broadcast_index_shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]
     ------
     IndexError
         If there is none; numpy's text.
+    ValueError
+        If it has more elements than 64 bits count.
     """
     try:
         return np.broadcast_shapes(*shapes)
-    except ValueError:
+    except ValueError as error:
+        if "mismatch" not in str(error):
+            raise
         text = " ".join(str(tuple(shape)).replace(", ", ",") for shape in shapes)
         raise IndexError(
             f"shape mismatch: indexing arrays could not be broadcast together with shapes {text}"

@@ -57,7 +57,7 @@ def joined(nodes: Sequence[Expr], axis: int, dtype: DType, env: Environment) -> 
 def _unboxed(name: str, arrays: Iterable[Array], *, is_weak: bool = False) -> tuple[list[Expr], Environment, Box]:
     """Return the nodes of several arrays. Numbers have a dtype of their own, or with `is_weak` that of the others."""
     if not hasattr(arrays, "__dx_node__"):
-        arrays = sequence(arrays, "arrays", "arrays")
+        arrays = sequence(arrays, "arrays", "arrays", is_lazy=False)
     arrays = tuple(arrays)
     if not arrays:
         raise ValueError(f"need at least one array to {name}")

@@ -79,6 +79,8 @@ def pad(array: Array, pad_width: Any, mode: str = "constant", **options: Any) ->
     node, box = one_array("pad", array)
     if callable(mode):
         raise NotSupportedError("pad: mode is a function, which no task calls; concatenate the borders instead")
+    if not isinstance(mode, str):
+        raise ValueError(f"mode={shown(mode)} is not supported; it must be one of {', '.join(_OPTIONS)}")
     known = _OPTIONS[choice(mode, _OPTIONS, "mode")]
     if not known.issuperset(options):
         raise ValueError(f"unsupported keyword arguments for mode {mode!r}: {set(options) - known}")

@@ -5,6 +5,7 @@ classes of errors, warnings, and what is shared.
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -203,12 +204,47 @@ REFUSED: dict[str, Call] = {
     "squeeze": lambda xp, of: xp.squeeze(of(M[:, :1]), axis=of([1])),
     "norm, array": lambda xp, of: xp.linalg.norm(of(M), axis=of([0, 1])),
     "norm, list": lambda xp, of: xp.linalg.norm(of(M), axis=[1]),
+    **{
+        f"pinv {given}": lambda xp, of, given=given: xp.linalg.pinv(of(SQUARE), **given).round(9)
+        for given in (
+            {"rcond": 0.5, "rtol": 0.5},
+            {"rtol": 0.5, "rcond": 0.5},
+            {"rtol": 0.5, "rcond": None},
+            {"rcond": None, "rtol": 0.5},
+            {"rtol": None, "rcond": 0.5},
+        )
+    },
+    **{
+        f"matrix_rank {tol} {rtol}": lambda xp, of, tol=tol, rtol=rtol: xp.linalg.matrix_rank(
+            of(SQUARE), tol=tol, rtol=rtol
+        )
+        for tol, rtol in ((0.1, 0.1), (None, 0.5), (1.5, None))
+    },
+    **{
+        f"{name} of what has no places, {label}": lambda xp, of, name=name, items=items: getattr(xp, name)(
+            items([of(I), of(I)])
+        )
+        for name in ("concatenate", "stack", "vstack", "hstack", "dstack", "column_stack")
+        for label, items in {
+            "generator": lambda arrays: (x for x in arrays),
+            "map": lambda arrays: map(abs, arrays),
+            "values": lambda arrays: dict(enumerate(arrays)).values(),
+            "deque": deque,
+        }.items()
+    },
+    **{f"pad {mode}": lambda xp, of, mode=mode: xp.pad(of(I), 1, mode) for mode in (1, None, True, b"edge", "Edge")},
+    "more elements than 64 bits count": lambda xp, of: of(np.ones((1,) * 5))[np.ix_(*[np.zeros(7132, int)] * 5)],
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_arguments_are_refused_as_numpys(name: str, of: Of) -> None:
     assert_as_numpy(REFUSED[name], of)
+
+
+def test_a_call_of_the_class_is_told_what_makes_arrays() -> None:
+    with pytest.raises(TypeError, match=r"dx\.asarray, dx\.zeros"):
+        dx.ndarray((2, 3), dtype="f8")
 
 
 @pytest.mark.parametrize("axes", ["none", None, (0, 1)], ids=repr)

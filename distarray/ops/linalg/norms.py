@@ -172,9 +172,13 @@ def matrix_rank(x: Array, /, *, rtol: Any = None, tol: Any = None) -> Array:
 
     Raises
     ------
+    ValueError
+        If both tolerances are given.
     MemoryBudgetError
         If a matrix is brought to one member and does not fit its memory budget.
     """
+    if tol is not None and rtol is not None:
+        raise ValueError(f"matrix_rank: tol={shown(tol)} and rtol={shown(rtol)} can't be both set")
     node, box = one_array("matrix_rank", x)
     if node.ndim < 2:
         # numpy: a vector has rank 1 unless it is zero
