@@ -18,6 +18,7 @@ from distarray.array.handle import is_scalar
 from distarray.composed.conversion import asarray
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes as _common_shape
+from distarray.expr.bind import check_mask
 from distarray.expr.expr import SOURCE
 from distarray.expr.lens import get, strided_dummy
 from distarray.expr.lens import shares_memory as _lenses_share
@@ -27,8 +28,11 @@ from distarray.types import AxesLike, HostArray
 
 
 def as_distarray(x: Any) -> DistArray:
-    """Return `x`, or the array that ``asarray`` makes of it."""
-    return x if isinstance(x, DistArray) else asarray(x)
+    """Return `x`, or the array that ``asarray`` makes of it; see `check_mask`."""
+    if isinstance(x, DistArray):
+        return x
+    check_mask(x, "an operand")
+    return asarray(x)
 
 
 def as_it_is(x: Any) -> DistArray:
@@ -36,13 +40,14 @@ def as_it_is(x: Any) -> DistArray:
 
     For functions that read an array more than once, while another thread may write to it.
     """
-    return x.copy() if isinstance(x, DistArray) else asarray(x)
+    return x.copy() if isinstance(x, DistArray) else as_distarray(x)
 
 
 def beside(x: Any, given: Any) -> DistArray:
     """Return `given`, or the array of host data: where `x` lives, if that is an array here."""
     if isinstance(given, DistArray) or not isinstance(x, DistArray):
         return as_distarray(given)
+    check_mask(given, "an operand")
     return asarray(given, team=x.team, device=x.device)
 
 

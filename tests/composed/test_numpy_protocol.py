@@ -318,6 +318,14 @@ MASKED = np.ma.masked_array([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1])
         lambda x, m: np.where(x > 1, m, 0),
         lambda x, m: np.concatenate([x, m]),
         lambda x, m: x + np.ma.masked,
+        lambda x, m: dx.trapezoid(m, x),
+        lambda x, m: np.trapezoid(x, m),
+        lambda x, m: dx.nanmean(m),
+        lambda x, m: np.interp(x, x, m),
+        lambda x, m: dx.polyval(x, m),
+        lambda x, m: dx.gradient(m),
+        lambda x, m: dx.flip(m),
+        lambda x, m: dx.unique(m),
     ],
 )
 def test_no_mask_is_lost_silently(function: Any) -> None:
