@@ -95,7 +95,7 @@ def hosted(value: Any) -> Any:
 
 def writes_host(theirs: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator of a function that writes into its first argument: `theirs` does it for arrays of numpy, and
-    for small ones of ours that are here.
+    for small ones of ours that are here; and refuses what is no array.
     """
 
     def register(ours: Callable[P, R]) -> Callable[P, R]:
@@ -104,8 +104,8 @@ def writes_host(theirs: Callable[..., Any]) -> Callable[[Callable[P, R]], Callab
         @wraps(ours)
         def function(*args: P.args, **kwargs: P.kwargs) -> R:
             target: Any = args[0] if args else kwargs.get(first)
-            if not isinstance(target, np.ndarray):
-                if args and isinstance(target, Handle) and update_by_numpy(theirs, target, args[1:], kwargs):
+            if isinstance(target, Handle):
+                if args and update_by_numpy(theirs, target, args[1:], kwargs):
                     return None  # type: ignore[return-value]  # as numpy's
                 return ours(*args, **kwargs)
             given = {name: hosted(value) for name, value in kwargs.items() if name != first}

@@ -115,7 +115,7 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
     """Copy `src` into `dst`, where `where` is true; the dtypes must cast as `casting` says."""
     if isinstance(dst, DistArray) and update_by_numpy(np.copyto, dst, (src, casting, where)):
         return
-    if isinstance(dst, np.ndarray):
+    if not isinstance(dst, DistArray):
         if where is True and isinstance(src, DistArray):
             into(dst, src, casting=casting, broadcasts=True)
         else:
@@ -366,7 +366,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArra
     """Return a copy with `values` before the positions `obj` along `axis`; of the flattened array by default."""
     x, axis = _along(arr, axis)
     n = x.shape[axis]
-    obj = np.arange(n)[obj] if isinstance(obj, slice) else _places(obj, TypeError)
+    obj = np.arange(n)[obj] if isinstance(obj, slice) else _places(obj, TypeError if np.size(obj) == 1 else IndexError)
     if obj.dtype.kind == "b" and obj.ndim == 1:
         obj = np.flatnonzero(obj)
     given = beside(x, values if isinstance(values, DistArray) else host_array(values, "values", x.dtype))

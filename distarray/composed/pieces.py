@@ -81,7 +81,8 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Callable[..., Any] | Any
         Passed to the functions.
     """
     x = as_distarray(x)
-    if not isinstance(condlist, DistArray) and not np.isscalar(condlist):
+    is_one = np.isscalar(condlist) or getattr(condlist, "ndim", 1) == 0
+    if not isinstance(condlist, DistArray) and not is_one:
         condlist = sequence(condlist, "condlist", "masks")
         if not condlist:
             raise IndexError("condlist is empty: at least one mask is needed")
@@ -89,7 +90,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Callable[..., Any] | Any
         with naming(condlist=condlist):
             np.ndim(condlist[0] if isinstance(condlist, tuple) else condlist)
     funclist = sequence(funclist, "funclist", "functions or values")
-    if np.isscalar(condlist) or (np.ndim(condlist[0]) == 0 and x.ndim):
+    if is_one or (np.ndim(condlist[0]) == 0 and x.ndim):
         condlist = [condlist]
     masks = [beside(x, c).astype(bool, copy=False) for c in condlist]
     n = len(masks)

@@ -232,6 +232,36 @@ REFUSED: dict[str, Call] = {
             "deque": deque,
         }.items()
     },
+    **{
+        f"{name} of a list": lambda xp, of, name=name, args=args: getattr(xp, name)([[1, 2], [3, 4]], *args)
+        for name, args in {
+            "place": ([[True, False]] * 2, [0]),
+            "put": ([0], [1]),
+            "putmask": ([[True, False]] * 2, [1]),
+            "copyto": ([0],),
+            "fill_diagonal": (0,),
+            "put_along_axis": ([[0, 0]], 0, 0),
+        }.items()
+    },
+    "copyto a list": lambda xp, of: xp.copyto([1, 2, 3], of(I)),
+    **{
+        f"insert at {at}": lambda xp, of, at=at: xp.insert(of(I), at if isinstance(at, float | list) else of(at), 9)
+        for at in (np.array([1.0, 2.0]), np.array([]), np.array([1.0]), [1.0, 2.0], 1.0, [])
+    },
+    **{f"piecewise {n}": lambda xp, of, n=n: xp.piecewise(of(n), of(n) > 3, [4, 0]) for n in (3, 4, [3, 4])},
+    **{
+        f"arange {args} {dtype}": lambda xp, of, args=args, dtype=dtype: xp.arange(*args, dtype=dtype)
+        for args in (
+            ("1066-10-13", "1066-10-16"),
+            ("2000-01", "2000-05", 2),
+            ("2000-01", "2000-01-05"),
+            ("2000-01", 3),
+            (np.datetime64("2000-01"), np.datetime64("2000-05"), np.timedelta64(2, "M")),
+            (np.timedelta64(1, "D"), np.timedelta64(3, "D")),
+            (3,),
+        )
+        for dtype in ("M8", "m8", "M8[D]")
+    },
     **{f"pad {mode}": lambda xp, of, mode=mode: xp.pad(of(I), 1, mode) for mode in (1, None, True, b"edge", "Edge")},
     "more elements than 64 bits count": lambda xp, of: of(np.ones((1,) * 5))[np.ix_(*[np.zeros(7132, int)] * 5)],
 }
