@@ -146,6 +146,8 @@ class Op:
         Whether computing it again is free of cost worth keeping (constants, ``arange``): never kept.
     is_identity
         Whether it leaves every element as it is, unless it changes the dtype.
+    is_drawn
+        Whether it makes random numbers from nothing, at the cost of some passes: a few are kept from the start.
     home
         The module that declares it: modules of operations are loaded when they are first used.
     """
@@ -157,6 +159,7 @@ class Op:
     may_raise: bool = False
     repeatable: bool = False
     is_identity: bool = False
+    is_drawn: bool = False
     home: str = ""
     family: Family = field(init=False)
 
@@ -177,7 +180,7 @@ def _lookup(name: str, home: str) -> Op:
     return CATALOGUE[name]
 
 
-_facts = attrgetter("name", "kind", "rule", "monoid", "may_raise", "repeatable", "is_identity", "home")
+_facts = attrgetter("name", "kind", "rule", "monoid", "may_raise", "repeatable", "is_identity", "is_drawn", "home")
 
 
 def declare(
@@ -189,6 +192,7 @@ def declare(
     may_raise: bool = False,
     repeatable: bool = False,
     is_identity: bool = False,
+    is_drawn: bool = False,
 ) -> Op:
     """Add a row to the catalogue and return it; names are unique.
 
@@ -197,7 +201,8 @@ def declare(
     frame = sys._getframe(1)
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
         frame = frame.f_back  # a family's function, or a comprehension
-    op = Op(name, kind, rule, monoid, may_raise, repeatable, is_identity, str(frame.f_globals["__name__"]))
+    home = str(frame.f_globals["__name__"])
+    op = Op(name, kind, rule, monoid, may_raise, repeatable, is_identity, is_drawn, home)
     known = CATALOGUE.setdefault(name, op)
     assert known is op or _facts(known) == _facts(op), f"operation {name!r} is declared twice"
     return known

@@ -22,9 +22,9 @@ from distarray.sharding.sharding import Sharding
 from distarray.types import DTypeLike
 
 #: runtime of all: the key, an integer below 2**128.
-RANDOM_BITS = declare("random_bits", "create")
-RANDOM_UNIFORM = declare("random_uniform", "create")
-RANDOM_NORMAL = declare("random_normal", "create")
+RANDOM_BITS = declare("random_bits", "create", is_drawn=True)
+RANDOM_UNIFORM = declare("random_uniform", "create", is_drawn=True)
+RANDOM_NORMAL = declare("random_normal", "create", is_drawn=True)
 
 #: By name; operands: words and the parameters in the order of numpy's; params: (dtype of the result,).
 SAMPLERS = {
@@ -34,7 +34,7 @@ SAMPLERS = {
     )
 }
 #: The same of numbers as parameters, made from the position without words; runtime: (key, *parameters).
-DRAWN = {name: declare(f"drawn_{name}", "create") for name in SAMPLERS}
+DRAWN = {name: declare(f"drawn_{name}", "create", is_drawn=True) for name in SAMPLERS}
 #: Vectors of counts along the last axis; operands: words, the number of draws, and the parameter of each category.
 VECTOR_SAMPLERS = {
     name: declare(f"random_{name}", "block", rule="..., ..., ... k -> ... k | k: whole")

@@ -349,6 +349,8 @@ def _has_few_products(step: Expr) -> bool:
 def may_be_at_once(node: Expr) -> bool:
     """Return whether an operation may be computed when it is made."""
     op = node.op
+    if op.is_drawn:
+        return not node.env.is_cluster and node.nbytes <= SENT_NBYTES
     if not op.family.is_at_once or type(node.dtype) is tuple:
         return False
     # What the user's functions do is done when somebody wants it.
