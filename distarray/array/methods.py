@@ -181,11 +181,21 @@ class Methods:
     ) -> Any:
         """Return the elements as `dtype`; the array itself if `copy` is false and it has that dtype.
 
-        `subok` is numpy's.
+        `subok` is numpy's, and so is casting "same_value": whether every element keeps its value is found out at the
+        call.
+
+        Raises
+        ------
+        TypeError
+            If numpy's rule `casting` does not allow the dtype.
+        ValueError
+            If an element would get another value, with "same_value".
         """
         order = memory_order(order)
         wanted = as_dtype(dtype)
-        if not np.can_cast(self.dtype, wanted, casting):
+        by_value = type(casting) is str and casting == "same_value"
+        is_time = self.dtype.kind in "mM" or wanted.kind in "mM"
+        if is_time if by_value else not np.can_cast(self.dtype, wanted, casting):
             raise TypeError(
                 f"Cannot cast array data from {self.dtype!r} to {wanted!r} according to the rule {casting!r}"
             )
@@ -194,6 +204,8 @@ class Methods:
         else:
             made = elementwise.astype(self, wanted, copy=copy)
             made = made._in_order(order, self)
+        if by_value:
+            _check_values(self, made)
         return elementwise.as_scalar(made) if made is not self and is_scalar(self) else made
 
     def copy(self: Any, order: str = "C") -> Any:
@@ -438,3 +450,21 @@ class Methods:
         measured.
         """
         return namespace().explain(self, analyze=analyze)
+
+
+def _check_values(x: Any, made: Any) -> None:
+    """Check that all elements have their values in what a cast made of an array.
+
+    Raises
+    ------
+    ValueError
+        If one has another.
+    """
+    if made.dtype == x.dtype or made.dtype == np.bool:  # truth is no other value
+        return
+    with np.errstate(all="ignore"):
+        back = made.astype(x.dtype)
+        is_same = (back == x) & (made == x)  # signs are lost both ways; digits, where the two meet as floats
+        is_same = is_same | ((back != back) & (x != x))  # nan
+        if not is_same.all():
+            raise ValueError(f"could not cast 'same_value' {x.dtype.name} to {made.dtype.name}")

@@ -701,3 +701,23 @@ def test_long_doubles_are_refused_by_comparisons_too(other: Any) -> None:
     for compared in (lambda: x == other, lambda: x != other, lambda: x < other):
         with pytest.raises(TypeError, match="not supported"):
             compared()
+
+
+def test_a_few_random_numbers_are_made_when_they_are_asked_for() -> None:
+    rng, other = dx.random.default_rng(3), dx.random.default_rng(3)
+    draws: tuple[Callable[[Any], Any], ...] = (
+        lambda rng: rng.random(),
+        lambda rng: rng.normal(2, 3, size=(4, 5)),
+        lambda rng: rng.integers(10, size=7),
+        lambda rng: rng.poisson(3.5, size=7),
+    )
+    for draw in draws:
+        x = draw(rng)
+        assert is_block(x)
+        assert is_block(x + 1)
+        with dx.config.set(eager_bytes=0):
+            waits = draw(other)
+        assert not is_block(waits)
+        assert_equal(waits, np.asarray(x))
+    assert not is_block(rng.random(small.SENT_NBYTES // 8 + 1))
+    assert not is_block(rng.random(8, sharding=("T",), team=dx.Team(2, "T")))

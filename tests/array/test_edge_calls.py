@@ -199,6 +199,18 @@ CALLS = {
     "clip, dtype": lambda xp, a: a([1, 2, 3]).clip(2, dtype="f4"),
     "clip, where": lambda xp, a: a([1, 2, 3]).clip(2, out=a([7, 7, 7]), where=[True, False, True]),
     "clip, no such option": lambda xp, a: a([1, 2, 3]).clip(2, bogus=1),
+    # a cast that keeps every value, or says so
+    **{
+        f"{values} as {dtype}, same value": lambda xp, a, values=values, dtype=dtype: a(values).astype(
+            dtype, casting="same_value"
+        )
+        for values, dtype in (
+            ([1.0, 2.5], "i8"), ([1.0, 2.0], "i8"), ([np.nan, 1.0], "f4"), ([np.nan, 1.0], "i4"), ([1e300], "f4"),
+            ([1 + 0j], "f8"), ([1 + 1j], "f8"), ([-1], "u8"), ([2**53 + 1], "f8"), ([300], "u1"), ([0, 7], "?"),
+            (DATES, "M8[s]"), (DATES, "M8[D]"), ([[1, 2], [3, 4]], "f2"),
+        )
+        if np.lib.NumpyVersion(np.__version__) >= "2.4.0"
+    },
     # tolerances that are none
     **{
         f"{name} within {tolerances}": lambda xp, a, name=name, tolerances=tolerances: getattr(xp, name)(
