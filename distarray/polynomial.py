@@ -1,8 +1,9 @@
 """numpy's package of polynomials, whose functions of values take arrays of ours as points.
 
-Everything else is numpy's own: coefficients are few, and lie in this process. But numpy asks whether points are arrays
-of its own, and would pair the coefficients of several polynomials with the points of ours one by one. Values are
-elementwise operations on the points, one step for each coefficient.
+Everything else is numpy's own: coefficients are few, and lie in this process. A class of polynomials brings the points
+there, too: ``chebval(x, p.coef)`` is ``p(x)`` where they lie, if `p` has the domain of its window. But numpy asks
+whether points are arrays of its own, and would pair the coefficients of several polynomials with the points of ours one
+by one. Values are elementwise operations on the points, one step for each coefficient.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from distarray.array.array import DistArray
 from distarray.array.out import hosted
 from distarray.composed.tensors import tensordot
-from distarray.composed.views import as_distarray
+from distarray.composed.views import as_distarray, atleast_1d
 from distarray.expr.side_by_side import side_by_side
 
 Function = Callable[..., Any]  # of any signature
@@ -66,12 +67,15 @@ def _on_axes(theirs: Function, values: Function, *, is_grid: bool) -> Function:
             raise ValueError(f"{', '.join('xyz'[: len(given) - 1])} are incompatible: their shapes differ")
         made = values(first, given[-1])
         for p in others:
+            made = atleast_1d(made)  # as coefficients are: there may be fewer axes of them than variables
             basis = values(p, np.eye(made.shape[0], dtype=made.dtype))
             if is_grid:
                 made = tensordot(made, basis, axes=(0, 0))
             else:
-                between = (1,) * (made.ndim - basis.ndim)
-                made = (made * basis.reshape(basis.shape[0], *between, *p.shape)).sum(axis=0)
+                n, *rest = made.shape
+                ndim = max(len(rest), p.ndim)
+                made = made.reshape(n, *(1,) * (ndim - len(rest)), *rest)
+                made = (made * basis.reshape(n, *(1,) * (ndim - p.ndim), *p.shape)).sum(axis=0)
         return made
 
     return several

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,23 @@ def test_values_pair_every_polynomial_with_every_point(basis: str, points: Any, 
     np.testing.assert_array_equal(ours(points, dx.asarray(c), tensor), expected)
 
 
-@pytest.mark.parametrize("c", [C, np.moveaxis(C, 0, 1) + 1j, np.arange(16).reshape(4, 2, 2)], ids=["f", "c", "i"])
+SEVERAL = {
+    "f": C,
+    "c": np.moveaxis(C, 0, 1) + 1j,
+    "i": np.arange(16).reshape(4, 2, 2),
+    "vector": C[0, 0],
+    "columns": C[0],
+}
+
+
+@pytest.mark.parametrize("c", SEVERAL)
+@pytest.mark.parametrize("axes", [0, 1, 2])
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("basis", BASES)
-def test_values_of_several_variables(basis: str, n: int, c: Any) -> None:
-    points = [X, Y, X * Y][:n]
+def test_values_of_several_variables(basis: str, n: int, axes: int, c: Any) -> None:
+    """There may be fewer axes of coefficients than variables, and points of any number of axes."""
+    shape = (4, 1)[:axes]
+    points, c = [v[: prod(shape)].reshape(shape) for v in (X, Y, X * Y)][:n], SEVERAL[c]
     for kind in ("val", "grid"):
         name = f"{BASES[basis]}{kind}{n}d"
         expected = getattr(getattr(np.polynomial, basis), name)(*points, c)
