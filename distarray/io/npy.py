@@ -153,7 +153,7 @@ class Archive(Mapping[str, Any]):
         return Attributes(self)
 
     def _named(self, name: Any) -> Any:
-        return name.removesuffix(".npy") if isinstance(name, str) else name
+        return name.removesuffix(".npy") if isinstance(name, str) and name not in self._makers else name
 
     def __getitem__(self, name: str) -> Any:
         return self._makers[self._named(name)]()
@@ -193,8 +193,10 @@ class Attributes:
         self._archive = archive
 
     def __getattr__(self, name: str) -> Any:
+        # While a copy is made it has no archive yet, and is asked for what it does not have.
+        archive: Archive = object.__getattribute__(self, "_archive")
         try:
-            return self._archive[name]
+            return archive[name]
         except KeyError:
             raise AttributeError(name) from None
 

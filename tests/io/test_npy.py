@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import re
@@ -492,10 +493,19 @@ def test_what_is_saved_in_fortran_order_lies_so(file: Path, shape: tuple[int, ..
 
 @pytest.mark.parametrize("save", [np.savez, dx.savez, dx.savez_compressed])
 def test_arrays_of_an_archive_have_any_name(file: Path, save: Any) -> None:
-    names = ("kind", "like", "hermitian", "out", "order", "subok", "fix_imports")
+    names = ("kind", "like", "hermitian", "out", "order", "subok", "fix_imports", "a.npy")
     save(file.with_suffix(".npz"), **{name: dx.arange(i + 1) for i, name in enumerate(names)})
+    sizes = {name: i + 1 for i, name in enumerate(names)}
     with np.load(file.with_suffix(".npz")) as found:
-        assert {name: found[name].size for name in found.files} == {name: i + 1 for i, name in enumerate(names)}
+        assert {name: found[name].size for name in found.files} == sizes
+    assert {name: x.size for name, x in dx.load(file.with_suffix(".npz")).items()} == sizes
+
+
+def test_an_archive_travels_with_its_attributes(file: Path) -> None:
+    np.savez(file.with_suffix(".npz"), a=np.arange(3))
+    archive = dx.load(file.with_suffix(".npz"))
+    for f in (copy.copy(archive.f), pickle.loads(pickle.dumps(archive.f))):
+        assert_equal(f.a, np.arange(3))
 
 
 @pytest.mark.parametrize("is_open", [False, True])
