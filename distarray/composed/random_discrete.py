@@ -162,7 +162,7 @@ class Discrete(RandomStreams):
         return self._vectors("multivariate_hypergeometric", float(taken), balls, size, where)
 
     def _vectors(self, name: str, n: Parameter, weights: Parameter, size: Any, where: Where) -> DistArray:
-        one_each = np.empty(weights.shape[:-1])
+        one_each = np.broadcast_to(0.0, weights.shape[:-1])  # of the shape that the vectors have, and of no size
         words = self._draw(random_bits, drawn_shape(size, n, one_each), None, (n, weights), where)
         count = n if isinstance(n, DistArray) else np.asarray(n)
         return sampled_vectors(name, words, count, weights)  # type: ignore[no-any-return]

@@ -59,8 +59,15 @@ def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
 
 def known(*parameters: Parameter) -> list[Any] | None:
     """Return the values of parameters, numbers or arrays of the host; None where some are not computed, or not here."""
-    values = [p._ready() if isinstance(p, DistArray) else p for p in parameters]
+    values = [_ready(p) if isinstance(p, DistArray) else p for p in parameters]
     return None if any(v is None for v in values) else values
+
+
+def _ready(x: DistArray) -> HostArray | None:
+    """Return what is held of an array; None of one that repeats it: no memory bounds how many elements that has."""
+    block = x._ready()
+    is_repeated = block is not None and any(n > 1 and not stride for n, stride in zip(block.shape, block.strides))
+    return None if is_repeated else block
 
 
 def _check(name: str, array: HostArray, condition: str) -> None:

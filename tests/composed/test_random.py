@@ -295,6 +295,15 @@ def test_what_cannot_be_drawn_is_refused_at_the_call(call: Callable[[Any], Any],
         call(dx.random.default_rng(0))
 
 
+@pytest.mark.parametrize(
+    "make", [lambda: dx.full((2**45, 2), 0.5), lambda: dx.broadcast_to(dx.ones(2) / 2, (2**45, 2))]
+)
+def test_what_has_too_many_parameters_to_look_at_is_still_described(make: Callable[[], Any]) -> None:
+    rng, shares = dx.random.default_rng(0), make()
+    for x in (rng.multinomial(3, shares), rng.normal(shares, shares), rng.binomial(3, shares)):
+        assert x.shape == (2**45, 2)
+
+
 def test_results_are_written_into_what_is_given() -> None:
     for draw in (
         lambda r, **o: r.random(**o),
