@@ -121,8 +121,6 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
         else:
             np.copyto(dst, hosted(src), casting, hosted(where))
         return
-    if not isinstance(dst, DistArray):
-        raise TypeError(f"copyto: dst={shown(dst)} must be an array, not {type(dst).__name__}")
     # numpy's own errors: for arrays from the dtypes, for numbers from the number itself
     target = np.empty(0, dst.dtype)
     target.setflags(write=not dst._readonly)

@@ -50,6 +50,7 @@ def _convolved(x: DistArray, y: DistArray, mode: str) -> DistArray:
 
 def _mode(mode: Any) -> str:
     """Return the name of a mode, which may be given by numpy's number of it."""
+    mode = int(mode) if isinstance(mode, np.integer) else mode
     found = choice(mode, (*_MODES, *range(len(_MODES))), "mode")
     return found if isinstance(found, str) else _MODES[found]
 

@@ -225,7 +225,7 @@ CALLS = {
     **{
         f"{name} by {mode!r}": lambda xp, a, name=name, mode=mode: getattr(xp, name)(a([1.0, 2, 3]), a([1, 0.5]), mode)
         for name in ("convolve", "correlate")
-        for mode in (0, 1, 2, 3, -1, "v", None, 1.5)
+        for mode in (0, 1, 2, 3, -1, np.int64(1), "v", None, 1.5)
     },
     # ranges that a float cannot count
     **{
