@@ -167,7 +167,10 @@ def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
         supported = as_dtype(host.dtype)
     except TypeError as error:
         raise TypeError(f"asarray, operand 0 of type {kind}: {error}") from None
-    return host if supported == host.dtype and host.dtype.isnative else host.astype(supported)
+    if supported == host.dtype and host.dtype.isnative:
+        return host
+    # Spans of equal units, which numpy finds equal from this side alone, are the same numbers.
+    return host.view(supported) if host.dtype == supported else host.astype(supported)
 
 
 def mapped_node(mapped: np.memmap[Any, Any], env: Environment, pin: Sharding | None = None) -> Expr | None:

@@ -90,6 +90,14 @@ def test_equal_units_are_one_dtype(kind, given, meant):
     assert str(dx.result_type(x.dtype, f"{kind}[21s]")) == str(np.result_type(x.dtype, f"{kind}[21s]"))
 
 
+@pytest.mark.parametrize("dtype", ["m8[7s]", "m8[7000ms]", "M8[1000us]"])
+def test_times_of_equal_units_are_not_copied(dtype):
+    host = np.arange(4).astype(dtype)
+    x = dx.asarray(host, copy=False)
+    host[0] = 9  # which shows what memory is read
+    np.testing.assert_array_equal(np.asarray(x), host)
+
+
 def test_attributes_of_numbers_are_none_of_arrays():
     x = dx.asarray([1.0, 2.0])
     for array, name in ((x, "is_integer"), (x.max(), "bit_count"), (x.max() > 0, "is_integer")):
