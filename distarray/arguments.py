@@ -23,6 +23,8 @@ T = TypeVar("T")
 _NO_SEQUENCES = (str, bytes, bytearray, Mapping, set, frozenset)
 #: The largest signed integer of 64 bits: numpy counts elements and bytes in them.
 MAX_COUNT = 2**63 - 1
+#: Axes that an array of numpy's can have.
+MAX_NDIM = 64
 #: What ``initial=``, ``keepdims=``, ``mean=`` and ``where=`` are when they are not given: numpy tells that from None,
 #: False and True.
 NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
@@ -182,6 +184,12 @@ def reduced_axes(axis: Any, ndim: int, *, of_numbers: bool = True) -> tuple[int,
     return normalize_axes(axis, ndim)
 
 
+def check_ndim(ndim: int, error: type[Exception] = ValueError) -> None:
+    """Raise numpy's `error` where an array would have more axes than its arrays can have."""
+    if ndim > MAX_NDIM:
+        raise error(f"maximum supported dimension for an ndarray is {MAX_NDIM}, found {ndim}")
+
+
 def parse_shape(shape: Any, name: str = "shape") -> Shape:
     """Return the extents of an array that is made: an integer is one axis.
 
@@ -190,9 +198,10 @@ def parse_shape(shape: Any, name: str = "shape") -> Shape:
     TypeError
         If it is neither an integer nor a sequence of integers.
     ValueError
-        If one is negative, or no array has so many elements; as in numpy, extents of zero do not count in this.
+        If one is negative, or no array has so many axes or elements; as in numpy, extents of zero do not count in this.
     """
     dims = integers(shape, name, truths=False)
+    check_ndim(len(dims))
     if dims and min(dims) < 0:
         raise ValueError(f"negative dimensions are not allowed: {name}={shown(shape)}")
     if math.prod([n for n in dims if n] if 0 in dims else dims) > MAX_COUNT:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from distarray.arguments import check_ndim
 from distarray.sharding.boxes import Box, full, intersect, normalise
 
 #: An array of numpy, cupy or array_api_strict; their common protocol has no type, hence Any.
@@ -178,6 +179,7 @@ class Affine:
     def expanded(self, axis: int) -> Affine:
         """Return ``expand_dims``: a new axis of one element at position `axis` of the result."""
         shape = self.shape
+        check_ndim(len(shape) + 1)
         terms = [(a + 1, b, c) if a is not None and a >= axis else (a, b, c) for a, b, c in self.terms]
         return Affine((*shape[:axis], 1, *shape[axis:]), tuple(terms))
 
@@ -197,6 +199,7 @@ class Affine:
             If this view does not broadcast to `shape`; numpy's text.
         """
         own, shape = self.shape, tuple(shape)
+        check_ndim(len(shape))
         new = len(shape) - len(own)
         if new < 0 or any(n not in (1, m) for n, m in zip(own, shape[new:])):
             raise ValueError(

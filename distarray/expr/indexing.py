@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from distarray.arguments import naming, shown
+from distarray.arguments import check_ndim, naming, shown
 from distarray.expr.affine import Affine, Term
 
 #: What users write between the brackets: anything.
@@ -94,6 +94,7 @@ class Advanced:
         object.__setattr__(self, "before", tuple(rest[: self.position]))
         object.__setattr__(self, "after", tuple(rest[self.position :]))
         object.__setattr__(self, "index_shape", shape)
+        check_ndim(self.ndim, IndexError)
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -314,6 +315,7 @@ def _parsed(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | Advance
             terms.append((len(view), 0, 1))
             view.append(shape[a])
         if len(terms) == ndim:
+            check_ndim(len(view), IndexError)
             return Basic(Affine(tuple(view), tuple(terms)), is_view or bool(view))
     return _parse_general(items, shape)
 
@@ -439,5 +441,6 @@ def _parse_general(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | 
                 view.append(shape[a])
     affine = Affine(tuple(view), tuple(terms))
     if not arrays:
+        check_ndim(len(view), IndexError)
         return Basic(affine, not has_scalar_array and (bool(view) or ellipsis is not None))
     return Advanced(affine, tuple(arrays), runs[0] if len(runs) == 1 else 0)

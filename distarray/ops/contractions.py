@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import integer, integers, normalize_axes, normalize_axis, sequence, shown
+from distarray.arguments import check_ndim, integer, integers, normalize_axes, normalize_axis, sequence, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import (
@@ -353,6 +353,7 @@ def kron(a: Array, b: Array) -> Array:
     if not x.ndim or not y.ndim:
         return box(multiply(x, y))
     ndim = max(x.ndim, y.ndim)
+    check_ndim(2 * ndim)
     left, right = ((1,) * (ndim - n.ndim) + n.shape for n in (x, y))
     # kron(a, b)[i * n + j] = a[i] * b[j] along every axis
     wide = bind_reshape(x, tuple(n for pair in zip(left, (1,) * ndim) for n in pair))

@@ -12,6 +12,7 @@ import numpy as np
 
 from distarray.arguments import (
     CASTINGS,
+    check_ndim,
     choice,
     integers,
     naming,
@@ -120,6 +121,7 @@ def stack(
     if any(n.shape != nodes[0].shape for n in nodes):
         raise ValueError(f"all input arrays must have the same shape, not {sorted({n.shape for n in nodes})}")
     axis = normalize_axis(axis, nodes[0].ndim + 1)
+    check_ndim(nodes[0].ndim + 1, IndexError)
     common = _common_dtype(nodes, dtype, casting)
     # Through lenses that drop the new axis: the pieces are written as they are.
     shape = (*nodes[0].shape[:axis], len(nodes), *nodes[0].shape[axis:])

@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from distarray.arguments import choice, diagonal, integer, integers, parse_shape
+from distarray.arguments import check_ndim, choice, diagonal, integer, integers, parse_shape
 from distarray.expr.bind import bind_create, bind_get, bind_put, bind_reshape
 from distarray.expr.bind import broadcast_shapes as _broadcast_shapes
 from distarray.expr.expr import Expr
@@ -92,6 +92,7 @@ def resolve_shape(old: Shape, new: Any) -> Shape:
         If the sizes differ, or there are several -1; numpy's text.
     """
     shape = given = integers(new, "shape", truths=False)
+    check_ndim(len(shape))
     size = math.prod(old)
     unknown = [i for i, n in enumerate(shape) if n < 0]
     if len(unknown) > 1:

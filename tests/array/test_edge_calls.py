@@ -299,6 +299,28 @@ CALLS = {
     "copyto a list": lambda xp, a: xp.copyto([1, 2], a([3, 4])),
     "index of a class of tuples": lambda xp, a: a(np.arange(9).reshape(3, 3))[Index([1, 2], [1, 0])],
     "write at a class of tuples": lambda xp, a: _set(a(np.arange(9).reshape(3, 3)), Index([1, 2], slice(1)), 9),
+    # more axes than any array of numpy's has
+    **{
+        f"{name} of 65 axes": lambda xp, a, make=make: make(xp, a([1.0]), (1,) * 65)
+        for name, make in {
+            "reshape": lambda xp, x, shape: x.reshape(shape),
+            "broadcast": lambda xp, x, shape: xp.broadcast_to(x, shape),
+            "expand_dims": lambda xp, x, shape: xp.expand_dims(x, tuple(range(64))),
+            "new axes": lambda xp, x, shape: x[(None,) * 64],
+            "new axes at a mask": lambda xp, x, shape: x[(None,) * 64 + ([True],)],
+            "a list": lambda xp, x, shape: x.reshape(shape[1:])[[[0]]],
+            "stack": lambda xp, x, shape: xp.stack([x.reshape(shape[1:])] * 2),
+            "outer": lambda xp, x, shape: xp.add.outer(x, x.reshape(shape[1:])),
+            "kron": lambda xp, x, shape: xp.kron(x.reshape(shape[1:]), x.reshape(shape[1:])),
+            "zeros": lambda xp, x, shape: xp.zeros(shape),
+            "full_like": lambda xp, x, shape: xp.full_like(x, 1, shape=shape),
+            "tile": lambda xp, x, shape: xp.tile(x, shape),
+            "meshgrid": lambda xp, x, shape: xp.meshgrid(*[x] * 65)[0],
+            "indices": lambda xp, x, shape: xp.indices(shape),
+            "ndmin": lambda xp, x, shape: xp.array(x, ndmin=65),
+        }.items()
+    },
+    "64 axes": lambda xp, a: xp.expand_dims(a([1.0]), tuple(range(63)))[..., None][0],
 }  # fmt: skip
 
 if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
