@@ -212,14 +212,21 @@ def _fold(
     if begins and 0 in x.shape:
         kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keep or a not in axes)
         return elementwise.as_scalar(full_like(x, start, dtype=loop, shape=kept))
+    # Sums begin with 0.0, where numpy's may with -0.0: that of `start`, and that of what has no initial value.
+    is_from_negative = (
+        ufunc is np.add and loop.kind == "f" and (start is None or bool(start == 0 and np.signbit(start)))
+    )
     if mask is not None:
-        # What has no value of nothing may count `start` any number of times: max, min, lcm.
-        neutral = _identity(ufunc, loop)
+        # What has no value of nothing may count `start` any number of times: max, min, lcm; and -0.0 of sums.
+        neutral = start if is_from_negative else _identity(ufunc, loop)
         x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
     if name in _NAMED:
         result = _NAMED[name](x, axes, loop, keep)
     else:
         result = ufunc_methods.reduce(name, x, axes, loop, keepdims=keep)
+    if is_from_negative:
+        are_negative = (x == 0) & elementwise.signbit(x)
+        return elementwise.where(reductions.all(are_negative, axes, keepdims=keep), loop.type(-0.0), result)
     if not begins:
         return result
     return getattr(elementwise, name)(start, result)

@@ -320,6 +320,22 @@ CALLS = {
             "ndmin": lambda xp, x, shape: xp.array(x, ndmin=65),
         }.items()
     },
+    # only -0.0 adds up to it
+    **{
+        f"{dtype} -0.0 and {other} summed with {options}": lambda xp, a, dtype=dtype, other=other, options=options: (
+            xp.copysign(1, xp.add.reduce(a(np.array([[-0.0, -0.0], [-0.0, other]], dtype)), **options))
+        )
+        for dtype in ("f8", "f4", "f2")
+        for other in (-0.0, 0.0, 3)
+        for options in (
+            {}, {"axis": None}, {"initial": -0.0}, {"initial": None}, {"initial": 0.0}, {"axis": None, "initial": -0.0},
+            {"axis": None, "initial": None}, {"axis": (), "initial": -0.0}, {"axis": 1, "initial": None},
+            {"initial": -0.0, "keepdims": True}, {"initial": -0.0, "where": [True, False]},
+            {"initial": -0.0, "where": False},
+        )
+    },
+    "no numbers summed with -0.0": lambda xp, a: xp.copysign(1, xp.sum(a(np.zeros((0, 2))), axis=0, initial=-0.0)),
+    "integers summed with -0.0": lambda xp, a: xp.copysign(1, xp.sum(a([[0, 0]]), dtype="f8", axis=0, initial=-0.0)),
     "64 axes": lambda xp, a: xp.expand_dims(a([1.0]), tuple(range(63)))[..., None][0],
 }  # fmt: skip
 
