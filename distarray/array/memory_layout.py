@@ -7,7 +7,7 @@ through a permutation of axes (`Base.order`). Where blocks lie, and in which ord
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -163,12 +163,12 @@ class MemoryLayout(Handle):
         seen = self._view(permute_lens(self.shape, axes))
         return self._on(seen.__dx_node__(), restored(seen.shape, axes))
 
-    def _in_order(self, order: str, like: Any = None) -> Self:
-        """Return the array itself if it lies in an order of numpy's, which all do in K, else a copy; A is the order of
-        the array `like` as far as it is F or C, and any where none is given.
+    def _in_order(self, order: str, like: Sequence[Any] = ()) -> Self:
+        """Return the array itself if it lies in an order of numpy's, which all do in K, else a copy; A is F where all
+        arrays of `like` are, else C, and any where none is given.
         """
-        if order == "A" and like is not None:
-            order = "F" if like.flags.fnc else "C"
+        if order == "A" and like:
+            order = "F" if all(x.flags.f_contiguous for x in like) else "C"
         if order in ("A", "K"):
             return self
         flags = self.flags

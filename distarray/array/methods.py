@@ -203,7 +203,7 @@ class Methods:
             made = self._copied(order)
         else:
             made = elementwise.astype(self, wanted, copy=copy)
-            made = made._in_order(order, self)
+            made = made._in_order(order, [self])
         if by_value:
             _check_values(self, made)
         return elementwise.as_scalar(made) if made is not self and is_scalar(self) else made

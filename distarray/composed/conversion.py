@@ -86,7 +86,7 @@ def asarray(
     """
     if order is not None:
         made = asarray(obj, dtype, device=device, copy=copy, team=team, sharding=sharding, layout=layout)
-        if (lies := made._in_order(memory_order(order), made if copy else None)) is not made and copy is False:
+        if (lies := made._in_order(memory_order(order), [made] if copy else ())) is not made and copy is False:
             raise ValueError("Unable to avoid copy while creating an array as requested: it lies in another order")
         return lies
     if copy is not None:

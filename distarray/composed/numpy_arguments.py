@@ -91,7 +91,7 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
     _check(ours, len(given), tuple(keywords))
     made = ours(*given, **keywords)
     if order is not None and hasattr(made, "_in_order"):
-        made = made._in_order(order, next((x for x in given[:1] if hasattr(x, "flags")), made))
+        made = made._in_order(order, [x for x in given if hasattr(x, "flags")] or [made])
     return into(out, made, casting=_CASTINGS.get(function, "same_kind"), broadcasts=function in _BROADCASTING)
 
 
