@@ -326,7 +326,6 @@ def dot(a: Any, b: Any, out: Any = None) -> DistArray:
 # ---------------------------------------------------------------------------------------------- elementwise
 
 
-@ready_made(1)
 def round(x: Any, /, decimals: int = 0, out: Any = None) -> DistArray:
     """Return `x` rounded to `decimals` places, halves to even."""
     if hasattr(out, "dtype"):  # numpy computes in `out`, which has to take the steps between too

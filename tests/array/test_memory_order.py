@@ -43,6 +43,7 @@ LYING: dict[str, Callable[[Any, Any], Any]] = {
     "where": lambda xp, a: xp.where(a.T > 3, a.T, 0),
     "clip": lambda xp, a: a.T.clip(1, 3),
     "round": lambda xp, a: xp.round(a.T, 1),
+    "round of integers": lambda xp, a: xp.round(a.astype("i8").T),
     "softmax": lambda xp, a: xp.exp(a.T - a.T.max(0)) / xp.exp(a.T - a.T.max(0)).sum(0),
     "in place": lambda xp, a: (a.T + 0).__iadd__(1),
     "of them": lambda xp, a: (a.T + 1)[1:] * (a.T - 1)[1:],
