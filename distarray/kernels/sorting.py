@@ -394,11 +394,16 @@ def _searchsorted(xp: Namespace, row: Block, sought: Block, *, params: Params) -
     return xp.asarray(searchsorted(xp, row, sought, params[0]))
 
 
-def _searchsorted_by(xp: Namespace, row: Block, order: Block, sought: Block, *, params: Params) -> Block:
-    # Devices tell nobody without a copy to the host.
-    if isinstance(order, np.ndarray) and order.size and not 0 <= order.min() <= order.max() < len(row):
+def _sorter(xp: Namespace, order: Block, *, params: Params) -> Block:
+    (outside,) = xp.nonzero((order < 0) | (order >= params[0]))
+    if outside.shape[0]:
         raise ValueError("Sorter index out of range.")
-    return xp.asarray(searchsorted(xp, xp.take(row, order, axis=0), sought, params[0]))
+    return order
+
+
+def _searchsorted_by(xp: Namespace, row: Block, order: Block, sought: Block, *, params: Params) -> Block:
+    row = xp.take(row, _sorter(xp, order, params=row.shape), axis=0)
+    return xp.asarray(searchsorted(xp, row, sought, params[0]))
 
 
 def _interp(xp: Namespace, x: Block, knots: Block, values: Block, *, params: Params) -> Block:
@@ -472,6 +477,7 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "searchsorted": _searchsorted,
     "searchsorted_by": _searchsorted_by,
     "sort": sort,
+    "sorter": _sorter,
     "sort_tiles": _sort_tiles,
     "top_tiles": _top_tiles,
     "within_tiles": _within_tiles,

@@ -34,6 +34,8 @@ SEARCHSORTED = declare("searchsorted", "block", rule="i, ... -> ... | i: whole")
 #: operands: (positions, the points' own, their values)
 INTERP = declare("interp", "block", rule="..., i, i -> ... | i: whole")
 SEARCHSORTED_BY = declare("searchsorted_by", "block", rule="i, i, ... -> ... | i: whole")
+#: The positions, an error where one is outside. params: (how many there are,)
+SORTER = declare("sorter", "block", rule="i -> i", may_raise=True)
 #: How many elements of each tile stand before each sought element: one row for each tile. params: (side,)
 SEARCH_TILES = declare("search_tiles", "tiles")
 
@@ -70,6 +72,7 @@ def searchsorted(x1: Array, x2: Array, /, side: str = "left", sorter: Array = No
     if by.shape != row.shape:
         raise ValueError("sorter.size must equal len(a)")
     if vector_cut(row) is not None:
+        by = bind(SORTER, (by,), by.shape, by.dtype, by.shape)
         return operands.box(_searched(take(row, by, axis=0), sought, side))
     return operands.box(bind(SEARCHSORTED_BY, (row, by, sought), sought.shape, np.dtype(np.intp), (side,)))
 

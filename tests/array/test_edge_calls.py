@@ -289,8 +289,10 @@ CALLS = {
     "conj of real numbers into": lambda xp, a: a([1.0, 2.0]).conjugate(a([0.0, 0.0])),
     "fortran flag": lambda xp, a: [a(np.ones((2, 3))).flags.fortran, a(np.ones((2, 3))).T.flags["FORTRAN"]],
     **{
-        f"searchsorted by {sorter}": lambda xp, a, sorter=sorter: xp.searchsorted(a([3, 1, 2]), 2, sorter=a(sorter))
-        for sorter in ([1, 2, 0], [-1, 1, 2])
+        f"searchsorted by {sorter}": lambda xp, a, sorter=sorter: xp.searchsorted(
+            a([3, 1, 2]), a(np.arange(5)), sorter=a(sorter)  # numpy looks at those that it meets
+        )
+        for sorter in ([1, 2, 0], [-1, 1, 2], [3, 1, 2], [1, 2, -9])
     },
     **{
         f"{name} of a list": lambda xp, a, name=name: getattr(xp, name)([1, 2], [0, 1], [5])

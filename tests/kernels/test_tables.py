@@ -309,6 +309,7 @@ STRICT = [
     ("sort", (MATRIX,), (True, True)),
     ("argsort", (MATRIX,), (False, True)),
     ("searchsorted", (ROW, MATRIX), ("right",)),
+    ("sorter", (np.arange(7)[::-1].copy(),), (7,)),
     ("searchsorted_by", (ROW[::-1].copy(), np.arange(7)[::-1].copy(), MATRIX), ("left",)),
     ("take_along_axis", (MATRIX, np.array([[[0, -1], [1, 1], [2, 0], [0, 0]]] * 2)), ()),
     ("cholesky", (POSITIVE,), (False,)),

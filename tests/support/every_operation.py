@@ -258,6 +258,7 @@ def catalogue() -> dict[str, Expr]:
         "searchsorted": searching.searchsorted(y, x),
         "interp": searching.interpolated(x, y, y),
         "searchsorted by": searching.searchsorted(y, x, sorter=sorting.argsort(y)),
+        "sorter": bind(searching.SORTER, (sorting.argsort(y),), y.shape, np.dtype(np.intp), y.shape),
         "median": quantiles.median(x, axis=0, keepdims=True),
         "quantile": quantiles.quantile(x, [0.25, 0.5], axis=1),
         "nanquantile": quantiles.nanquantile(x, [0.25, 0.5], axis=1),
