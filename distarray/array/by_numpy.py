@@ -95,7 +95,7 @@ def _gathered(
     try:
         given = [_here(value, seen) for value in args]
         named = {name: _here(value, seen) for name, value in options.items()}
-    except _ElsewhereError:
+    except (_ElsewhereError, RecursionError):  # a list that holds itself is an error of numpy's
         return None
     nbytes = sum([block.nbytes for _, block in seen])
     x = _first(seen)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import flag, host_array, integer, memory_order, naming, parse_shape, shown
+from distarray.arguments import check_ndim, flag, host_array, integer, memory_order, naming, parse_shape, shown
 from distarray.array.array import DistArray
 from distarray.array.environment import (
     TeamLike,
@@ -231,7 +231,8 @@ def nested(items: Sequence[Any]) -> DistArray | None:
     return made
 
 
-def _arrays_in(items: Sequence[Any]) -> list[DistArray]:
+def _arrays_in(items: Sequence[Any], depth: int = 1) -> list[DistArray]:
+    check_ndim(depth)  # a list may hold itself
     if set(map(type, items)) <= NO_ARRAYS:  # numbers are many
         return []
     found = []
@@ -239,7 +240,7 @@ def _arrays_in(items: Sequence[Any]) -> list[DistArray]:
         if isinstance(x, DistArray):
             found.append(x)
         elif isinstance(x, list | tuple):
-            found += _arrays_in(x)
+            found += _arrays_in(x, depth + 1)
     return found
 
 

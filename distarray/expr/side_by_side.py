@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from distarray import hooks
+from distarray.arguments import check_ndim
 from distarray.expr.expr import Environment
 
 P = ParamSpec("P")
@@ -47,8 +48,15 @@ def side_by_side(function: Callable[P, R]) -> Callable[P, R]:
     return placed
 
 
-def first_environment(values: Iterable[Any]) -> Environment | None:
-    """Return where the first array among `values` lives, or in the sequences among them; None if there is none."""
+def first_environment(values: Iterable[Any], depth: int = 0) -> Environment | None:
+    """Return where the first array among `values` lives, or in the sequences among them; None if there is none.
+
+    Raises
+    ------
+    ValueError
+        If sequences are nested deeper than any array, as those that hold themselves are.
+    """
+    check_ndim(depth)
     nested = []
     for value in values:
         kind = type(value)
@@ -60,7 +68,7 @@ def first_environment(values: Iterable[Any]) -> Environment | None:
         if kind is list or kind is tuple:
             nested.append(value)
     for value in nested:
-        found = first_environment(value)
+        found = first_environment(value, depth + 1)
         if found is not None:
             return found
     return None

@@ -44,6 +44,12 @@ class OfNumpy:
         return np.array(3.7, dtype)
 
 
+def _endless():
+    endless = [1.0]
+    endless.append(endless)
+    return endless
+
+
 def _masked(x, value):
     x[x == x] = value
     return x
@@ -338,6 +344,20 @@ CALLS = {
     },
     "no numbers summed with -0.0": lambda xp, a: xp.copysign(1, xp.sum(a(np.zeros((0, 2))), axis=0, initial=-0.0)),
     "integers summed with -0.0": lambda xp, a: xp.copysign(1, xp.sum(a([[0, 0]]), dtype="f8", axis=0, initial=-0.0)),
+    # a list that holds itself has no end
+    **{
+        f"{name} of a list that holds itself": lambda xp, a, call=call: call(xp, a([1.0, 2.0]), _endless())
+        for name, call in {
+            "asarray": lambda xp, x, endless: xp.asarray(endless),
+            "sum": lambda xp, x, endless: xp.sum(endless),
+            "stack": lambda xp, x, endless: xp.stack(endless),
+            "concatenate": lambda xp, x, endless: xp.concatenate(endless),
+            "where": lambda xp, x, endless: xp.where(endless, x, x),
+            "einsum": lambda xp, x, endless: xp.einsum("i", endless),
+            "index": lambda xp, x, endless: x[endless],
+            "write": lambda xp, x, endless: _set(x, slice(None), endless),
+        }.items()
+    },
     "64 axes": lambda xp, a: xp.expand_dims(a([1.0]), tuple(range(63)))[..., None][0],
 }  # fmt: skip
 
