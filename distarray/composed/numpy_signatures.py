@@ -357,6 +357,8 @@ def clip(
 
     Elements that `where` leaves out keep what `out` has there.
     """
+    if numpys.keys() & {"a_min", "a_max"} and not (min is None and max is None):
+        raise ValueError("clip: min= and max= cannot be given with a_min= or a_max=")
     low, high = numpys.pop("a_min", min), numpys.pop("a_max", max)
     if numpys:
         raise TypeError(f"clip() got an unexpected keyword argument {next(iter(numpys))!r}")

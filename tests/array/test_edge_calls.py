@@ -358,6 +358,12 @@ CALLS = {
             "write": lambda xp, x, endless: _set(x, slice(None), endless),
         }.items()
     },
+    **{
+        f"clip between {limits}": lambda xp, a, limits=limits: xp.clip(a([1.0, 2.0, 3.0, 4.0]), **limits)
+        for limits in (
+            {"a_min": 1, "a_max": 3, "min": 2, "max": 3}, {"min": 2}, {"a_min": 2, "a_max": 3}, {"min": 2, "max": 3},
+        )
+    },
     "64 axes": lambda xp, a: xp.expand_dims(a([1.0]), tuple(range(63)))[..., None][0],
 }  # fmt: skip
 
@@ -397,6 +403,15 @@ def _compare(call):
     np.testing.assert_allclose(found, expected, rtol=1e-12) if expected.dtype.kind in "fc" else (
         np.testing.assert_array_equal(found, expected)
     )
+
+
+@pytest.mark.parametrize("name", ["index", "coords", "base"])
+def test_what_a_flat_iterator_tells_is_not_set(name):
+    for flat in (np.zeros(3).flat, dx.zeros(3).flat):
+        next(flat)
+        assert flat.index == 1
+        with pytest.raises(AttributeError):
+            setattr(flat, name, 2)
 
 
 @pytest.mark.parametrize(
