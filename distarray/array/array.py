@@ -95,7 +95,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     def flat(self) -> Flat:
         """Return the elements in one axis, C order. A view, also where a reshape makes none; of a part it is a copy."""
         flat = self._view(Reshape((self.size,)))._seen_as(Flat)
-        flat._array, flat.index = self, 0
+        flat._array, flat._index = self, 0
         return flat
 
     @flat.setter
@@ -320,11 +320,10 @@ class Flat(DistArray):
     ``flatiter``. What is written to a part is repeated, or cut off, to be as long as that.
     """
 
-    __slots__ = ("_array", "index")
+    __slots__ = ("_array", "_index")
 
     _array: DistArray
-    #: Of the element that `next` gives.
-    index: int
+    _index: int
 
     # What is made of it is an array, no Flat.
     _on = _boxed = __dx_box__ = DistArray._on  # type: ignore[assignment]
@@ -339,6 +338,11 @@ class Flat(DistArray):
         return self._array
 
     @property
+    def index(self) -> int:
+        """Return the position of the element that `next` gives."""
+        return self._index
+
+    @property
     def coords(self) -> tuple[int, ...]:
         """Return the index in the array of the element that `next` gives."""
         return tuple(map(int, np.unravel_index(self.index, self._array.shape)))
@@ -347,10 +351,10 @@ class Flat(DistArray):
         return self
 
     def __next__(self) -> DistArray:
-        if self.index >= self.size:
+        if self._index >= self.size:
             raise StopIteration
-        self.index += 1
-        return self[self.index - 1]
+        self._index += 1
+        return self[self._index - 1]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduce_handle(self._seen_as(DistArray))
