@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from distarray.arguments import host_array, normalize_axes, shown
+from distarray.arguments import MAX_COUNT, host_array, normalize_axes, shown
 from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
 from distarray.expr.bind import (
@@ -234,7 +234,12 @@ def _median(name: str, a: Array, axis: AxesLike, keepdims: bool) -> Array:
     return box(bind_reshape(result, _kept(node.shape, axes)) if keepdims else result)
 
 
-@by_numpy(np.median)
+def _bound(a: Array, *args: Any, **options: Any) -> int:
+    """Return the bytes of a median for `by_numpy`: of nothing too many, since it would warn before the node does."""
+    return 0 if np.size(a) else MAX_COUNT
+
+
+@by_numpy(np.median, _bound)
 def median(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
     """Return the middle element along `axis`, or the mean of the two in the middle; nan where there is one."""
     return _median("median", a, axis, keepdims)

@@ -364,6 +364,14 @@ CALLS = {
             {"a_min": 1, "a_max": 3, "min": 2, "max": 3}, {"min": 2}, {"a_min": 2, "a_max": 3}, {"min": 2, "max": 3},
         )
     },
+    **{
+        f"arange by names, {bounds}": lambda xp, a, bounds=bounds: xp.arange(**bounds)
+        for bounds in (
+            {"stop": 3}, {"start": 3, "stop": 9}, {"stop": 9, "step": 3}, {"stop": 3, "dtype": "f4"}, {},
+            {"start": 9, "stop": 3, "step": -2}, {"step": 2}, {"stop": np.timedelta64(3, "s")},
+            {"stop": "2020-01-01", "dtype": "M8[D]"},
+        )
+    },
     "64 axes": lambda xp, a: xp.expand_dims(a([1.0]), tuple(range(63)))[..., None][0],
 }  # fmt: skip
 
@@ -403,6 +411,17 @@ def _compare(call):
     np.testing.assert_allclose(found, expected, rtol=1e-12) if expected.dtype.kind in "fc" else (
         np.testing.assert_array_equal(found, expected)
     )
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((0,), None), ((0, 3), 0), ((2, 0), 1)])
+def test_the_median_of_nothing_warns_once(shape, axis):
+    told = []
+    for xp in (np, dx):
+        with warnings.catch_warnings(record=True) as met:
+            warnings.simplefilter("always")
+            np.asarray(xp.median(xp.asarray(np.zeros(shape)), axis=axis))
+        told.append([w for w in map(str, [w.message for w in met]) if "empty" in w])
+    assert told[0] == told[1]
 
 
 @pytest.mark.parametrize("name", ["index", "coords", "base"])
