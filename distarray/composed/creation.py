@@ -108,8 +108,7 @@ def full(
 
 
 def arange(
-    start: Any,
-    /,
+    start: Any = None,
     stop: Any = None,
     step: Any = 1,
     dtype: DTypeLike = None,
@@ -123,6 +122,10 @@ def arange(
 
     Dates and time spans may be those of arrays without axes, whose values are asked for.
     """
+    if start is None:
+        if stop is None:
+            raise TypeError("arange() requires stop to be specified.")
+        start, stop = stop, None
     start, stop, step = [_known_date(value) for value in (start, stop, step)]
     return _made(lambda env: creation.arange(start, stop, step, dtype, env), team, device, sharding, layout)
 
