@@ -30,7 +30,7 @@ from distarray.composed.creation import empty_like, zeros
 from distarray.composed.nonzero import flatnonzero
 from distarray.composed.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import broadcast_shapes as common_shape
-from distarray.expr.bind import nested
+from distarray.expr.bind import check_mask, nested
 from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, indexing, lenses, reductions, repetition
@@ -287,13 +287,19 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     return _chosen(condlist, [*choicelist, default], "same_kind")
 
 
+def _choice(value: Any, i: int) -> Any:
+    """Return a choice as an array or a number; see `check_mask`."""
+    if isinstance(value, DistArray | bool | int | float | complex):
+        return value
+    check_mask(value, f"choices[{i}]")
+    return host_array(value, f"choices[{i}]")
+
+
 def _chosen(conditions: Sequence[Any], choices: Sequence[Any], casting: Casting = "unsafe") -> DistArray:
     """Return for each element the first choice whose condition is true, else the last choice; all of one common
     dtype, to which each casts as `casting` says: of numbers their own dtype.
     """
-    arrays: list[Any] = [
-        c if isinstance(c, DistArray | bool | int | float | complex) else np.asarray(c) for c in choices
-    ]
+    arrays = [_choice(c, i) for i, c in enumerate(choices)]
     dtype = np.result_type(*(getattr(c, "dtype", c) for c in arrays))
     # of one dtype before any two are joined: two numbers of Python would give a dtype of their own
     own: list[Any] = [c if hasattr(c, "dtype") else np.asarray(c) for c in arrays]
@@ -318,10 +324,7 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     x = as_distarray(a)
     if not np.can_cast(x.dtype, np.intp, "safe"):
         raise TypeError(f"a: Cannot cast array data from {x.dtype!r} to dtype('int64') according to the rule 'safe'")
-    choices = [
-        c if isinstance(c, DistArray | bool | int | float | complex) else host_array(c, f"choices[{i}]")
-        for i, c in enumerate(sequence(choices, "choices", "arrays"))
-    ]
+    choices = [_choice(c, i) for i, c in enumerate(sequence(choices, "choices", "arrays"))]
     n = len(choices)
     if not n:
         raise ValueError("choices must be one array at least")

@@ -326,6 +326,10 @@ MASKED = np.ma.masked_array([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1])
         lambda x, m: dx.gradient(m),
         lambda x, m: dx.flip(m),
         lambda x, m: dx.unique(m),
+        lambda x, m: dx.choose(x.astype("i8"), [m, m, x, x]),
+        lambda x, m: dx.choose(x.astype("i8") * 0, np.ma.stack([m, m])),
+        lambda x, m: dx.select([x > 1], [m]),
+        lambda x, m: dx.select([x > 1], [x], m),
     ],
 )
 def test_no_mask_is_lost_silently(function: Any) -> None:
