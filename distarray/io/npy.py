@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 
+from distarray.arguments import choice
 from distarray.array.array import DistArray
 from distarray.array.environment import TeamLike
 from distarray.composed.conversion import asarray
@@ -44,6 +45,7 @@ def load(
     file: PathLike | BinaryIO,
     mmap_mode: Literal["r", "c"] | None = None,
     *,
+    encoding: Literal["ASCII", "latin1", "bytes"] = "ASCII",
     team: TeamLike = "current",
     device: str | None = None,
     sharding: ShardingLike = None,
@@ -61,6 +63,8 @@ def load(
         are the compressed arrays of an archive, when they are asked for.
     mmap_mode
         As numpy's; it changes nothing, since files are never read whole.
+    encoding
+        As numpy's, of text in pickles: it changes nothing.
     team, device, sharding, layout
         Where the array is to live and how it is cut, as for `asarray`.
 
@@ -80,6 +84,7 @@ def load(
     """
     if mmap_mode not in (None, "r", "c"):
         raise ValueError(f"load: mmap_mode={mmap_mode!r} would write to the file; use dx.save(path, x)")
+    choice(encoding, ("ASCII", "latin1", "bytes"), "encoding")
     where: dict[str, Any] = {"team": team, "device": device, "sharding": sharding, "layout": layout}
     if hasattr(file, "read"):
         read = np.load(file, allow_pickle=False)

@@ -188,6 +188,17 @@ def test_what_is_no_array_of_numbers_is_refused(file: Path) -> None:
         dx.load(file, mmap_mode="r+")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("encoding", ["ASCII", "latin1", "bytes", "utf-8"])
+def test_encodings_of_pickles_change_nothing(file: Path, encoding: Any) -> None:
+    np.save(file, np.arange(3.0))
+    if encoding != "utf-8":
+        np.testing.assert_array_equal(dx.load(file, encoding=encoding), np.load(file, encoding=encoding))
+        return
+    for xp in (np, dx):
+        with pytest.raises(ValueError, match="encoding"):
+            xp.load(file, encoding=encoding)
+
+
 def test_files_of_a_series_have_one_plan(file: Path) -> None:
     with config.set(block_bytes=64):
         for i in range(4):
