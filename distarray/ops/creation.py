@@ -116,7 +116,9 @@ def arange(start: Any, stop: Any, step: Any, dtype: DTypeLike | None, env: Envir
     wanted = _dates_of((start, stop, step)) if dtype is None else as_dtype(dtype)
     if wanted is not None and wanted.kind in "mM" and np.datetime_data(wanted)[0] == "generic":
         given = [v for v in (start, stop, step) if v is not None and not isinstance(v, int)]
-        wanted = _dates_of([v if hasattr(v, "dtype") else np.asarray(v, wanted)[()] for v in given]) or wanted
+        found = _dates_of([v if hasattr(v, "dtype") else np.asarray(v, wanted)[()] for v in given])
+        if found is not None:  # the unit is that of what is given
+            wanted = as_dtype(found.str.replace(f"{found.kind}8", f"{wanted.kind}8"))
     if stop is None:
         if wanted is not None and wanted.kind == "M":
             raise ValueError("arange requires both a start and a stop for NumPy datetime64 ranges")
