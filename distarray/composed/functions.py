@@ -173,7 +173,7 @@ def _given(a: DistArray, values: Any, casting: Casting = "unsafe") -> DistArray:
             f"Cannot cast array data from {values.dtype!r} to {a.dtype!r} according to the rule {casting!r}: cast the "
             "values with astype"
         )
-    return beside(a, values)
+    return beside(a, values if isinstance(values, DistArray) else np.asarray(values))  # as numpy, what a mask hides
 
 
 def _mask(name: str, arr: DistArray, mask: Any) -> DistArray:

@@ -697,9 +697,8 @@ def test_bad_input_raises_at_the_call_with_the_numbers_and_submits_nothing(case:
     [
         lambda x: np.is_busday(x),
         lambda x: np.fromstring("1 2", sep=" ", like=x),
-        lambda x: np.save("nowhere", x, allow_pickle=False),
     ],
-    ids=["is_busday", "fromstring", "an argument"],
+    ids=["is_busday", "fromstring"],
 )
 def test_a_numpy_function_that_is_not_implemented_says_the_way_out_and_gathers_nothing(
     call: Callable[[Any], Any],

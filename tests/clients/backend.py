@@ -119,7 +119,7 @@ def put_into_numpys(modules: Iterable[ModuleType]) -> None:
             setattr(fronts[numpy], theirs.__name__.rpartition(".")[2], front)
     ours: dict[int, Any] = {id(theirs): front for theirs, front in fronts.items()}
     for theirs, own in pairs:
-        functions = {name: getattr(theirs, name, None) for name in dir(own)}
+        functions = {name: getattr(theirs, name, None) for name in public(own)}
         ours |= {id(function): getattr(own, name) for name, function in functions.items() if callable(function)}
     for module in modules:
         kept = {name: value for name, value in vars(module).items() if not isinstance(value, type)}
@@ -129,9 +129,14 @@ def put_into_numpys(modules: Iterable[ModuleType]) -> None:
 def beside(theirs: ModuleType, ours: Any) -> ModuleType:
     """Make a module with our names, and with theirs where we have none."""
     front = ModuleType(theirs.__name__)
-    named = {name: getattr(ours, name) for name in {*dir(theirs), *dir(ours)} if hasattr(ours, name)}
+    named = {name: getattr(ours, name) for name in public(ours)}
     front.__dict__.update(named, __getattr__=lambda name: getattr(theirs, name))
     return front
+
+
+def public(module: Any) -> Iterable[str]:
+    """Return the names that a module is for, not those of modules below it."""
+    return getattr(module, "__all__", vars(module))
 
 
 #: The functions of numpy.testing that compare, and know no arrays but NumPy's.
