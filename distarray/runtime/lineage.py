@@ -305,9 +305,15 @@ class Lineage:
             return (), is_complete
         where = await self._placement.client.scheduler.who_has(keys=keys)
 
-        def is_safe(block: Future, copy: Future | None) -> bool:
-            first, second = where.get(block.key), where.get(copy.key) if copy is not None else ()
-            return bool(first and second) and len({*first, *second}) > 1
+        def stays(future: Future | None, place: str | None) -> set[str]:
+            """Return who may be left with what others have fetched for a moment: dask drops replicas but one."""
+            holders = set(where.get(future.key, ())) if future is not None else set()
+            return {place} if place is not None and place in holders else holders
 
-        bare = [record for record, block, copy in pairs if block.status == "finished" and not is_safe(block, copy)]
+        def is_safe(record: BlockRecord, block: Future, copy: Future | None) -> bool:
+            first = stays(block, self._placement.address(record.home))
+            second = stays(copy, record.copied_to)
+            return bool(first and second) and first.isdisjoint(second)
+
+        bare = [record for record, *both in pairs if both[0].status == "finished" and not is_safe(record, *both)]
         return bare, is_complete
