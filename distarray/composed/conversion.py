@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import check_ndim, flag, host_array, integer, memory_order, naming, parse_shape, shown
+from distarray.arguments import (
+    MAX_NDIM,
+    check_ndim,
+    flag,
+    host_array,
+    integer,
+    memory_order,
+    naming,
+    parse_shape,
+    shown,
+)
 from distarray.array.array import DistArray
 from distarray.array.environment import (
     TeamLike,
@@ -284,7 +294,7 @@ def array(
     *,
     copy: bool | None = True,
     ndmin: int = 0,
-    ndmax: int = 64,
+    ndmax: int = MAX_NDIM,
     order: Any = "K",
     **where: Any,
 ) -> DistArray:
@@ -292,8 +302,8 @@ def array(
     deeper than `ndmax` are an error.
     """
     ndmin, ndmax = integer(ndmin, "ndmin"), integer(ndmax, "ndmax")
-    if not 0 <= ndmax <= 64:
-        raise ValueError(f"ndmax must be in the range [0, 64], not {ndmax}")
+    if not 0 <= ndmax <= MAX_NDIM:
+        raise ValueError(f"ndmax must be in the range [0, {MAX_NDIM}], not {ndmax}")
     if ndmin > ndmax:
         raise ValueError(f"ndmin must be <= ndmax, not {ndmin} and {ndmax}")
     made = asarray(obj, dtype, order=order, copy=copy, **where)

@@ -186,7 +186,7 @@ class Archive(Mapping[str, Any]):
 
 
 class Attributes:
-    """The arrays of an archive as attributes.
+    """Attributes are the arrays of an archive, each by its name.
 
     Parameters
     ----------
@@ -219,6 +219,14 @@ def _members(path: str, where: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     return {m.filename.removesuffix(".npy"): partial(_member, path, m, where) for m in members}
 
 
+def _is_array(stream: Any) -> bool:
+    """Return whether an array begins where a binary file stands, which stays there."""
+    begin = stream.tell()
+    found: bool = stream.read(len(_MAGIC)) == _MAGIC
+    stream.seek(begin)
+    return found
+
+
 def _member(path: str, member: zipfile.ZipInfo, where: dict[str, Any]) -> Any:
     """Return an array of an archive: what is not compressed lies in the file as it would in its own. Of what is no
     array, its bytes.
@@ -230,14 +238,10 @@ def _member(path: str, member: zipfile.ZipInfo, where: dict[str, Any]) -> Any:
             n_name, n_extra = struct.unpack("<26x2H", stream.read(30))
             begin = member.header_offset + 30 + n_name + n_extra
             stream.seek(begin)
-            is_array = stream.read(len(_MAGIC)) == _MAGIC
-            stream.seek(begin)
-            if is_array:
+            if _is_array(stream):
                 return _lying(range_at(stream, path, begin + member.file_size), where)
         with zipfile.ZipFile(stream) as archive, archive.open(member) as packed:
-            is_array = packed.read(len(_MAGIC)) == _MAGIC
-            packed.seek(0)
-            if not is_array:
+            if not _is_array(packed):
                 return packed.read()
             return asarray(np.lib.format.read_array(packed, allow_pickle=False), **where)
 

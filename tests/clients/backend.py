@@ -182,6 +182,8 @@ def array_api_extra_parameter() -> Any:
     return pytest.param(Beside.NAMESPACE, id=ID)
 
 
+#: Clients whose tests have no namespace but one: it is no parameter of theirs.
+WHOLE = ("cupynumeric", "numpy")
 ENTER = {"scikit-learn": enter_scikit_learn, "scipy": enter_scipy, "cupynumeric": enter_cupynumeric}
 #: The fixture that iterates over backends, and ours as its parameter.
 FIXTURES = {"scipy": ("xp", scipy_parameter), "array-api-extra": ("library", array_api_extra_parameter)}
@@ -206,7 +208,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def takes_the_namespace(item: pytest.Item) -> bool:
     """Whether a test has the namespace among its parameters, or another way to it."""
-    if REQUEST["client"] in ("cupynumeric", "numpy"):
+    if REQUEST["client"] in WHOLE:
         return True
     if REQUEST["client"] == "scikit-learn":
         return REQUEST["namespace"] in item.name
@@ -243,7 +245,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 
 def note(nodeid: str, outcome: str, reason: str) -> None:
-    is_parameter = REQUEST["client"] not in ("cupynumeric", "numpy")  # whose tests have no other one beside it
+    is_parameter = REQUEST["client"] not in WHOLE
     line = [nodeid.replace(REQUEST["namespace"], ID) if is_parameter else nodeid, outcome, reason]
     with open(REQUEST["results"], "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")

@@ -43,15 +43,18 @@ class Client:
     tests: tuple[str, ...]
     #: The folder of a clone that holds them, and the one to be on the path; None where the package has its tests.
     folders: tuple[str, str] | None = None
+    #: What pytest is told besides, whatever it collects.
+    options: tuple[str, ...] = ()
 
 
-#: Of NumPy's tests those of arrays and functions of them.
+#: Of NumPy's tests those of arrays and functions of them. Several folders have files of one name.
 NUMPY_PARTS = ("_core", "lib", "linalg", "fft", "random", "polynomial")
+NUMPY_OPTIONS = ("--timeout", "60", f"--rootdir={Path(numpy.__file__).parent}")
 CLIENTS = {
     "scikit-learn": Client(("sklearn",), ("--pyargs", "sklearn")),
     "scipy": Client(("scipy",), ("--pyargs", "scipy", "-m", "array_api_backends")),
     "array-api-extra": Client(("array_api_compat",), ("main",), ("tests", "src")),
-    "numpy": Client(("numpy",), ("--pyargs", *[f"numpy.{part}" for part in NUMPY_PARTS], "--timeout", "60")),
+    "numpy": Client(("numpy",), ("--pyargs", *[f"numpy.{part}" for part in NUMPY_PARTS]), options=NUMPY_OPTIONS),
     "cupynumeric": Client(("scipy",), (".",), ("tests/integration", "tests/integration")),
 }
 
@@ -78,12 +81,17 @@ def run_suite(name: str, clone: Path | None, request: Mapping[str, Any], argumen
         "DISTARRAY_CLIENT": json.dumps({**request, "client": name}),
     }
     tests = () if any(argument.partition("::")[0].endswith(".py") for argument in arguments) else client.tests
-    if name == "numpy":  # several folders have files of one name
-        arguments = [f"--rootdir={Path(numpy.__file__).parent}", *arguments]
     command = [
         *(sys.executable, "-m", "pytest", *tests, "-p", "backend", "-p", "no:cacheprovider", "-q"),
         # Locals are arrays, thousands of which take longer to print than the tests to run.
-        *("--tb=short", "--no-showlocals", "--no-header", "--continue-on-collection-errors", *arguments),
+        *(
+            "--tb=short",
+            "--no-showlocals",
+            "--no-header",
+            "--continue-on-collection-errors",
+            *client.options,
+            *arguments,
+        ),
     ]
     subprocess.run(command, cwd=folder, env=environment, check=False, stdin=subprocess.DEVNULL)
 
