@@ -218,13 +218,16 @@ def test_what_is_made_of_several_steps_is_written_into_one_array(make: Callable[
     x = computed(np.zeros((256, 128)))  # what is larger is lent from a pool
     for _ in range(3):
         make(x)
-    tracemalloc.start()
-    try:
-        made = make(x)
-        # Half an array is room for what other threads do meanwhile; one more would be a copy.
-        assert tracemalloc.get_traced_memory()[1] < (most + 0.5) * x.nbytes
-    finally:
-        tracemalloc.stop()
+    peaks = []
+    for _ in range(3):
+        tracemalloc.start()
+        try:
+            made = make(x)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    # What other threads allocate meanwhile counts too: a copy is made each time. Half an array is less than one.
+    assert min(peaks) < (most + 0.5) * x.nbytes
     assert is_block(made)
 
 
