@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import MAX_NDIM
 from distarray.array.environment import check_device, current_device, current_team
 
 _BY_KIND: dict[str, tuple[str, ...]] = {
@@ -38,7 +39,7 @@ class ArrayNamespaceInfo:
 
     def capabilities(self) -> dict[str, bool | int]:
         """Return the optional features of the standard, and the largest number of axes."""
-        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MAX_NDIM}
 
     def default_device(self) -> str:
         """Return the device of arrays that are made without saying where."""

@@ -56,8 +56,13 @@ def implementation(func: Function) -> Function | None:
     ours = namespace()
     name = getattr(func, "__name__", "")
     # The public names are the table.
-    pairs = [(ours, np), (ours.linalg, np.linalg), (ours.fft, np.fft), (ours.emath, np.emath)]
-    pairs.append((ours, np.lib.stride_tricks))
+    pairs = [
+        (ours, np),
+        (ours.linalg, np.linalg),
+        (ours.fft, np.fft),
+        (ours.emath, np.emath),
+        (ours, np.lib.stride_tricks),
+    ]
     if getattr(func, "__module__", "") == "numpy.polynomial.polynomial":  # loaded by who calls it only
         pairs.append((ours.polynomial.polynomial, np.polynomial.polynomial))
     for module, theirs in pairs:

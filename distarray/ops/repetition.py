@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import host_positions, integers, normalize_axis, parse_shape, refuse_loose_axis, shown
+from distarray.arguments import (
+    MAX_NDIM,
+    host_positions,
+    integers,
+    normalize_axis,
+    parse_shape,
+    refuse_loose_axis,
+    shown,
+)
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_create, bind_get, bind_reshape
 from distarray.expr.expr import Expr
@@ -65,16 +73,12 @@ def tile(x: Array, repetitions: int | Sequence[int], /) -> Array:
     return box(_tiled(bind_reshape(node, (1,) * (ndim - node.ndim) + node.shape), times))
 
 
-#: Axes that an array of numpy may have.
-_MAX_NDIM = 64
-
-
 def _tiled(node: Expr, times: Shape) -> Expr:
     shape = node.shape
     result = parse_shape(tuple([t * n for t, n in zip(times, shape)]), "the shape of the tiled array")
     if 0 in result:
         return bind_create(EMPTY, result, node.dtype, node.env)
-    if node.ndim + sum(t > 1 and n > 1 for t, n in zip(times, shape)) > _MAX_NDIM:
+    if node.ndim + sum(t > 1 and n > 1 for t, n in zip(times, shape)) > MAX_NDIM:
         # An axis that is not repeated is one with the axis before it, the elements of which come along. Where no two
         # axes are one, each is repeated: so many axes of more than one element have more elements than an array may.
         blocks: list[tuple[int, int]] = []
