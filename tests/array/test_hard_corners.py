@@ -9,7 +9,6 @@ import inspect
 import pickle
 import signal
 import threading
-import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dask._task_spec import Alias, Task, TaskRef
+from helpers import peak_nbytes
 
 import distarray as dx
 from distarray.array import window
@@ -724,12 +724,7 @@ def test_an_array_of_four_times_the_memory_limit_streams() -> None:
     with dx.config.set(memory_limit=limit):
         team = dx.Team((2,), ("R",))
         x = dx.fromfunction(lambda i: np.sin(i), (n,), dtype="f8", team=team)
-        tracemalloc.start()
-        try:
-            mean, std = float(x.mean()), float(x.std())
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        (mean, std), peak = peak_nbytes(lambda: (float(x.mean()), float(x.std())))
         assert x._node().memo is None
     expected = np.sin(np.arange(float(n)))
     np.testing.assert_allclose([mean, std], [expected.mean(), expected.std()], atol=1e-12)

@@ -6,12 +6,12 @@ import asyncio
 import functools
 import gc
 import threading
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import peak_nbytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -339,14 +339,8 @@ def test_a_fused_expression_has_at_most_one_block_of_temporaries() -> None:
             x.persist()
         (a * b + c * d).persist()  # planned once; what the pool keeps is free again
         gc.collect()
-        tracemalloc.start()
-        try:
-            before = tracemalloc.get_traced_memory()[0]
-            result = (a * b + c * d).persist()
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-    assert peak - before <= 2 * block + (1 << 18)
+        result, peak = peak_nbytes(lambda: (a * b + c * d).persist())
+    assert peak <= 2 * block + (1 << 18)
     np.testing.assert_array_equal(result.local(0), a.compute() * b.compute() + c.compute() * d.compute())
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import peak_nbytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,12 +93,7 @@ def test_no_more_memory_is_taken_than_by_numpy() -> None:
     peaks = []
     for count in (lambda: np.bincount(x, minlength=1000), lambda: dx.bincount(ours, minlength=1000)):
         count()
-        tracemalloc.start()
-        try:
-            count()
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
+        peaks.append(peak_nbytes(count)[1])
     assert peaks[1] < peaks[0]
 
 

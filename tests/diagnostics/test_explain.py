@@ -4,12 +4,12 @@ import gc
 import json
 import os
 import sys
-import tracemalloc
 import weakref
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers import peak_nbytes
 
 import distarray as dx
 from distarray import config
@@ -259,12 +259,7 @@ def test_predicted_memory_holds_and_is_not_far_above_what_is_allocated(program):
         if not predicted.stages:
             pytest.skip("one member and one block: a plain call")
         POOL.trim()
-        tracemalloc.start()
-        try:
-            evaluate.evaluate([target])
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        _, peak = peak_nbytes(lambda: evaluate.evaluate([target]))
     # the pool rounds sizes up by a fourth at most, and programs have small registers
     assert peak <= 1.25 * predicted.growth_bytes + (2 << 20)
     assert peak >= 0.6 * predicted.growth_bytes

@@ -7,13 +7,13 @@ from __future__ import annotations
 import gc
 import pickle
 import re
-import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import peak_nbytes
 
 import distarray as dx
 from distarray.kernels.buffers import POOL
@@ -421,16 +421,16 @@ def test_in_place_updates_allocate_no_second_array() -> None:
     x.persist()
     gc.collect()
     POOL.trim()
-    tracemalloc.start()
-    try:
+
+    def update() -> None:
+        nonlocal x
         for _ in range(3):
             x += 1
             x.persist()
             x[1:-1] = 2
             x.persist()
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+
+    _, peak = peak_nbytes(update)
     assert peak < 3 << 20
 
 

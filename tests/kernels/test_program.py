@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import peak_nbytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_programs import assert_same_bits, programs, values
@@ -465,13 +466,8 @@ def test_fused_sum_of_products_needs_less_than_one_block_of_temporaries() -> Non
     assert len(made.slots) <= 2
     n = 1_000_000
     blocks = [values("f8", n, i, special=False) for i in range(4)]
-    import tracemalloc
-
     out = np.empty(n)
-    tracemalloc.start()
-    program.run(blocks, (), (n,), [out])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    _, peak = peak_nbytes(lambda: program.run(blocks, (), (n,), [out]))
     assert peak < out.nbytes
     np.testing.assert_array_equal(out, blocks[0] * blocks[1] + blocks[2] * blocks[3])
 

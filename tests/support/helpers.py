@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,16 @@ from typing import Any
 
 import pytest
 
-__all__ = ["calls_made", "collected", "eventually", "eventually_equal", "module_at", "no_garbage_collected", "some"]
+__all__ = [
+    "calls_made",
+    "collected",
+    "eventually",
+    "eventually_equal",
+    "module_at",
+    "no_garbage_collected",
+    "peak_nbytes",
+    "some",
+]
 
 
 def some(values: Iterable[Any], every: int = 2) -> list[Any]:
@@ -79,6 +89,15 @@ def calls_made(use: Callable[[], object]) -> int:
     finally:
         sys.setprofile(former)
     return n_calls
+
+
+def peak_nbytes(use: Callable[[], Any]) -> tuple[Any, int]:
+    """Return what a function returns, and the most bytes that were allocated at once meanwhile, by any thread."""
+    tracemalloc.start()
+    try:
+        return use(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def module_at(path: Path, name: str | None = None) -> Any:
