@@ -441,7 +441,10 @@ def call_at_call(
 
 
 def _is_static(value: Any) -> bool:
-    return type(value) in _STATIC or (type(value) is tuple and all(type(v) is int for v in value))
+    kind = type(value)
+    if kind is float:
+        return bool(value > 0 or value < 0)  # of zeros two are equal, and nan is not itself
+    return kind in _STATIC or (kind is tuple and all(type(v) is int for v in value))
 
 
 def product_at_call(product: Callable[..., Any], x: Any, y: Any) -> Any:

@@ -22,6 +22,7 @@ from distarray.composed.views import as_distarray
 from distarray.expr.expr import Environment, Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import creation, elementwise
+from distarray.ops.families import ready_made
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DTypeLike, ShapeLike
@@ -184,14 +185,15 @@ def indices(
         extents = list(enumerate(parse_shape(dimensions, "dimensions")))
         edges = [[n if a == axis else 1 for a, n in extents] for axis, _ in extents]
         return tuple([DistArray._on(creation.indices(edge, dtype, env)[axis]) for axis, edge in enumerate(edges)])
-    grids = [DistArray._on(node) for node in creation.indices(dimensions, dtype, env)]
+    grids = creation.indices(dimensions, dtype, env)
     from distarray.ops.joining import stack
 
     if not grids:
         return empty((0,), np.int64 if dtype is None else dtype, **kept)
-    return stack(grids)
+    return DistArray._on(stack(grids))
 
 
+@ready_made(1, is_boxed=True)
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> DistArray:
     """Return the matrix of the powers of the elements of a vector, falling by default."""
     x = as_distarray(x)

@@ -399,10 +399,32 @@ def _of_dtype(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
     return sums.astype(weights.dtype, copy=False)  # type: ignore[no-any-return]  # boxed as `at` is
 
 
+def _grid_nbytes(sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> int:
+    """Return the bytes of counts of points in boxes; of sums of weights, as in `_counts_nbytes`."""
+    d = sample.shape[1] if isinstance(sample, np.ndarray) else len(sample)
+    sizes = [len(n) if _has_items(n) else n for n in (bins if _has_items(bins) else [bins] * d)]
+    return maxsize if weights is not None else 8 * math.prod(sizes)
+
+
+def _plane_nbytes(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> int:
+    """Return the bytes of counts of points in the plane, as `_grid_nbytes` does."""
+    return _grid_nbytes([x, y], _along_both(bins), weights=weights)
+
+
+def _along_both(bins: Any) -> Any:
+    """Return the bins along two axes, which edges alone are for both of them."""
+    return [bins, bins] if _has_items(bins) and len(bins) not in (1, 2) else bins
+
+
+def _has_items(value: Any) -> bool:
+    return isinstance(value, list | tuple) or (isinstance(value, np.ndarray | DistArray) and value.ndim > 0)
+
+
+@by_numpy(np.histogramdd, _grid_nbytes)
 @side_by_side
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
-) -> tuple[DistArray, tuple[DistArray, ...]]:
+) -> tuple[DistArray, list[DistArray]]:
     """Return counts of points in boxes of a grid, and the edges of the boxes along each axis.
 
     Parameters
@@ -444,7 +466,7 @@ def histogramdd(
         for axis, e in enumerate(edges):
             counts = counts / differences.diff(e).reshape((-1,) + (1,) * (d - axis - 1))
         counts = counts / total
-    return counts, tuple(edges)
+    return counts, edges
 
 
 def _columns(sample: Any) -> Sequence[DistArray]:
@@ -470,6 +492,7 @@ def _edges_along(axis: int, x: DistArray, bins: Any, range: Any) -> DistArray:
     return beside(x, given)
 
 
+@by_numpy(np.histogram2d, _plane_nbytes)
 @side_by_side
 def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
@@ -478,7 +501,5 @@ def histogram2d(
     x, y = as_it_is(x), as_it_is(y)
     if x.shape != y.shape:
         raise ValueError("x and y must have the same length.")
-    if (isinstance(bins, list | tuple) or np.ndim(bins)) and len(bins) not in (1, 2):
-        bins = [bins, bins]
-    counts, (along_x, along_y) = histogramdd([x, y], bins, range, density, weights)
+    counts, (along_x, along_y) = histogramdd([x, y], _along_both(bins), range, density, weights)
     return counts, along_x, along_y

@@ -107,6 +107,7 @@ def nanvar(
     return into(out, _nanvar(x, axis, dtype, out, ddof, keepdims, where, mean, correction), casting="unsafe")  # type: ignore[no-any-return]
 
 
+@ready_made(1, is_boxed=True)
 @side_by_side
 def nanstd(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, ddof: float = 0,

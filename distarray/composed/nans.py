@@ -16,6 +16,7 @@ from distarray.composed.nan_reductions import without_nan
 from distarray.composed.numpy_signatures import argmax, argmin, cumprod, cumsum
 from distarray.composed.views import as_distarray, as_number
 from distarray.ops import elementwise, reductions
+from distarray.ops.families import by_numpy
 from distarray.types import DTypeLike
 
 
@@ -39,6 +40,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     return as_number(made)
 
 
+@by_numpy(np.nanargmax)
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:
     """Return the index of the first largest element along `axis` that is not nan.
 
@@ -50,6 +52,7 @@ def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: boo
     return _position(argmax, a, -math.inf, axis, out, bool(keepdims))
 
 
+@by_numpy(np.nanargmin)
 def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:
     """Return the index of the first smallest element along `axis` that is not nan.
 

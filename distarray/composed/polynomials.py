@@ -145,6 +145,7 @@ def _order(m: Any) -> int:
 
 
 @_or_poly1d
+@ready_made(1, is_boxed=True)
 @side_by_side
 def polyint(p: Any, m: int = 1, k: Any = None) -> DistArray:
     """Return the `m`-th antiderivative of a polynomial, with the constants `k` of integration; 0 by default."""
@@ -265,6 +266,7 @@ def _scaled(base: DistArray, residuals: DistArray, freedom: int, cov: Any, ndim:
 # ---------------------------------------------------------------------------------------------------- roots
 
 
+@ready_made(1, is_boxed=True)
 def poly(seq_of_zeros: Any) -> Any:  # an array, or 1.0 if there are no zeros, as numpy
     """Return the polynomial with these zeros, or the characteristic polynomial of a square matrix."""
     x = atleast_1d(as_distarray(seq_of_zeros))

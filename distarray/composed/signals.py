@@ -29,6 +29,7 @@ from distarray.types import AxesLike
 _MODES = ("valid", "same", "full")
 
 
+@ready_made(2, is_boxed=True)
 def convolve(a: Any, v: Any, mode: str = "full") -> DistArray:
     """Return the discrete convolution of two vectors: the longer one is cut, the shorter one whole at every member.
 
@@ -38,7 +39,6 @@ def convolve(a: Any, v: Any, mode: str = "full") -> DistArray:
     return _convolved(x, y, _mode(mode))
 
 
-@ready_made(2, is_boxed=True)
 def _convolved(x: DistArray, y: DistArray, mode: str) -> DistArray:
     if not x.size or not y.size:
         raise ValueError(f"{'a' if not x.size else 'v'} cannot be empty")
@@ -67,6 +67,7 @@ def _vector(x: DistArray) -> DistArray:
     return x.reshape((x.size,))  # type: ignore[no-any-return]  # a method of a DistArray
 
 
+@ready_made(2, is_boxed=True)
 def correlate(a: Any, v: Any, mode: str = "valid") -> DistArray:
     """Return the cross-correlation of two vectors: the convolution with the second one reversed and conjugate."""
     for name, given in (("a", a), ("v", v)):
@@ -289,6 +290,7 @@ def _edge(y: list[DistArray], h: Any, k: Any) -> Any:
     return y[0] * (-(2.0 * h + k) / (h * (h + k))) + y[1] * ((h + k) / (h * k)) + y[2] * (-h / (k * (h + k)))
 
 
+@ready_made(1, is_boxed=True)
 def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi) -> DistArray:
     """Return `p` with multiples of `period` added along `axis`, so that neighbours differ by half a period at most.
 

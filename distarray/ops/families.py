@@ -187,9 +187,9 @@ class ufunc:  # the name is numpy's
         return self._name.removeprefix("special.")  # found again under its name in its module
 
 
-def ready_made(n: int, *, is_boxed: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator of functions of `n` arrays, and of static arguments: on small arrays that are here they are
-    computed at the call, by what was made ready at an earlier one.
+def ready_made(n: int | None, *, is_boxed: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator of functions of `n` arrays, None for any number, and of static arguments: on small arrays that
+    are here they are computed at the call, by what was made ready at an earlier one.
 
     What such a function makes depends on shapes, dtypes and the other arguments alone, and of arrays that have elements
     it warns of nothing.
@@ -205,8 +205,9 @@ def ready_made(n: int, *, is_boxed: bool = False) -> Callable[[Callable[P, R]], 
         @wraps(function)
         def called(*args: P.args, **options: P.kwargs) -> R:
             at_call = hooks.call_at_call
-            if at_call is not None and len(args) >= n and type(args[0]) is not Expr:
-                made: R | None = at_call(function, args[:n], args[n:], options, is_boxed)
+            least = len(args) if n is None else n
+            if at_call is not None and args and len(args) >= least and type(args[0]) is not Expr:
+                made: R | None = at_call(function, args[:least], args[least:], options, is_boxed)
                 if made is not None:
                     return made
             return function(*args, **options)

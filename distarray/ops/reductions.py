@@ -268,6 +268,7 @@ def _moment(op: Op, x: Array, axis: AxesLike, dtype: DTypeLike | None, ddof: flo
 # -------------------------------------------------------------------------------------------------- cumulative
 
 
+@ready_made(1)
 def cumulative_sum(
     x: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Array:
@@ -277,6 +278,7 @@ def cumulative_sum(
     return _cumulative("add", x, _only_axis(axis), dtype, include_initial)
 
 
+@ready_made(1)
 def cumulative_prod(
     x: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Array:

@@ -210,6 +210,7 @@ def partition(a: Array, kth: Any, axis: int | None = -1, kind: Any = "introselec
     return _partitioned("partition", a, kth, axis, kind, order)
 
 
+@by_numpy(np.argpartition)
 def argpartition(a: Array, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Array:
     """Return the indices that partition along `axis`; see `partition`."""
     return _partitioned("argpartition", a, kth, axis, kind, order)

@@ -88,6 +88,16 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "composed": lambda xp, x: xp.polyval(x[0], x) + xp.trapezoid(x, axis=0),
     "composed with constants": lambda xp, x: xp.nanmean(xp.sqrt(xp.abs(x)), axis=0) + xp.corrcoef(x.T)[0],
     "average": lambda xp, x: xp.average(x, axis=1),
+    "deviation of what is no nan": lambda xp, x: xp.nanstd(xp.sqrt(xp.abs(x)), axis=0),
+    "convolution": lambda xp, x: xp.convolve(x[0], x[1, :3]) + xp.correlate(x[2], x[1, :3], "full"),
+    "unwrapped": lambda xp, x: xp.unwrap(x * 2, axis=0),
+    "partial sums": lambda xp, x: (
+        xp.cumulative_sum(x, axis=1, include_initial=True)[:, 1:] + xp.cumulative_prod(x, axis=0)
+    ),
+    "polynomials": lambda xp, x: xp.poly(x[0]) + xp.polyint(x[1]),
+    "powers": lambda xp, x: xp.vander(x[0], 3),
+    "product of several": lambda xp, x: xp.linalg.multi_dot([x, x.T, x, x[0]]),
+    "with a number": lambda xp, x: xp.trapezoid(x, dx=0.5) + xp.linalg.lstsq(x.T, x[0], rcond=1e-3)[0],
     "reduce": lambda xp, x: np.add.reduce(x) + np.hypot.reduce(x, keepdims=True) - np.maximum.reduce(x, initial=None),
 }
 

@@ -44,6 +44,13 @@ FUNCTIONS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
     "insert": lambda xp, v, w, m: xp.insert(v, 2, w, axis=0),
     "digitize": lambda xp, v, w, m: xp.digitize(v, xp.sort(w)),
     "bincount": lambda xp, v, w, m: xp.bincount(w, minlength=7),
+    "histogramdd": lambda xp, v, w, m: (lambda n, edges: (n, *edges))(
+        *xp.histogramdd(v.T[:, :3], (3, 2, [-9.0, 0.0, 9.0]))
+    ),
+    "histogram2d": lambda xp, v, w, m: xp.histogram2d(v[0], v[1], 4, density=True),
+    "nanargmax": lambda xp, v, w, m: xp.nanargmax(v, axis=1),
+    "nanargmin": lambda xp, v, w, m: xp.nanargmin(v),
+    "argpartition": lambda xp, v, w, m: xp.sort(xp.argpartition(v, 2, axis=1)[:, :2], axis=1),
     "unravel_index": lambda xp, v, w, m: xp.unravel_index(w, (2, 3)),
     "ravel_multi_index": lambda xp, v, w, m: xp.ravel_multi_index((w, w), (4, 4)),
     "nonzero": lambda xp, v, w, m: xp.nonzero(m),

@@ -65,7 +65,11 @@ def matrix_power(x: Array, n: int, /) -> Array:
 
 def multi_dot(arrays: Sequence[Array]) -> Array:
     """Return the product of several matrices, in the cheapest order; the first and the last may be vectors."""
-    arrays = sequence(arrays, "arrays", "matrices")
+    return _multiplied(*sequence(arrays, "arrays", "matrices"))
+
+
+@ready_made(None)
+def _multiplied(*arrays: Array) -> Array:
     if len(arrays) < 2:
         raise ValueError("Expecting at least two arrays.")
     operands = unbox("multi_dot", arrays)
