@@ -16,11 +16,13 @@ from distarray.composed.views import as_distarray, as_number, beside, moveaxis, 
 from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, einsums, joining, lenses, linalg
+from distarray.ops.families import ready_made
 from distarray.ops.linalg import LinAlgError
 from distarray.ops.subscripts import parse_subscripts, resolve_ellipses
 from distarray.types import NBytesLike
 
 
+@ready_made(2, is_boxed=True)
 @side_by_side
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> DistArray:
     """Return the cross product of vectors of three elements; the other axes broadcast.

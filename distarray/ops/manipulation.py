@@ -139,12 +139,18 @@ def ravel(a: Array, order: str = "C") -> Array:
 
 def diag(v: Array, k: int = 0) -> Array:
     """Return the `k`-th diagonal of a matrix (a view), or the matrix with the vector `v` on it."""
+    if np.ndim(v) == 1:
+        return _with_diagonal(v, integer(k, "k"))
     node, box = one_array("diag", v)
-    if node.ndim == 2:
-        return box(bind_get(node, diagonal_lens(node.shape, k)))
-    if node.ndim != 1:
+    if node.ndim != 2:
         raise ValueError("Input must be 1- or 2-d.")
-    k = integer(k, "k")
+    return box(bind_get(node, diagonal_lens(node.shape, k)))
+
+
+@ready_made(1)
+def _with_diagonal(v: Array, k: int) -> Array:
+    """Return the matrix with a vector on its `k`-th diagonal and zeros elsewhere."""
+    node, box = one_array("diag", v)
     n = node.shape[0] + abs(k)
     zeros = constant((n, n), 0, node.dtype, node.env)
     return box(bind_put(zeros, diagonal_lens((n, n), k), node) if node.shape[0] else zeros)

@@ -95,7 +95,8 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
         xp.cumulative_sum(x, axis=1, include_initial=True)[:, 1:] + xp.cumulative_prod(x, axis=0)
     ),
     "polynomials": lambda xp, x: xp.poly(x[0]) + xp.polyint(x[1]),
-    "powers": lambda xp, x: xp.vander(x[0], 3),
+    "powers": lambda xp, x: xp.vander(x[0], 3) + xp.diag(x[0], 1)[1:, :3],
+    "cross of numpy's": lambda xp, x: xp.cross(x[:, :3], x[:, 3:]),
     "product of several": lambda xp, x: xp.linalg.multi_dot([x, x.T, x, x[0]]),
     "with a number": lambda xp, x: xp.trapezoid(x, dx=0.5) + xp.linalg.lstsq(x.T, x[0], rcond=1e-3)[0],
     "reduce": lambda xp, x: np.add.reduce(x) + np.hypot.reduce(x, keepdims=True) - np.maximum.reduce(x, initial=None),
