@@ -379,40 +379,13 @@ def call_at_call(
     kinds = tuple(map(type, given))  # True is no 1
     if not _STATIC.issuperset(kinds) and not all(map(_is_static, given)):
         return None
-    key: list[Any] = [function, *options, kinds, given]
     be_known()
-    x: Any = None
-    env: Any = None
-    blocks: list[HostArray] = []
-    lenses: list[Lens] = []
-    for a in arrays:
-        if not isinstance(a, Handle) and (a := _guest(a, *arrays)) is None:
-            return None
-        x, base = a, a._base
-        if (block := base.block) is None and (block := base.ready()) is None:
-            return None
-        made, lens = base._type or base.type, a._lens
-        if env is None:
-            env = made.env
-        elif made.env is not env:
-            return None
-        if lens:
-            seen = get(lens, block)
-            if takes_views or (
-                seen.flags.c_contiguous
-                and not any(type(link) is Affine and link.read_indices().transpose for link in lens)
-            ):  # else nodes may reduce the base, and in its order: an axis of one element moves nothing
-                block, lens = seen, ()
-                made = block_type(block.dtype, block.shape, env)
-            else:  # what is made of the view may go along the memory of the base
-                key.append(lens)
-        key.append(made)
-        blocks.append(block)
-        lenses.append(lens)
-    if env is None or forced_parts.get() is not None:
+    operands = _operands(arrays, takes_views)
+    if operands is None:
         return None
+    x, env, seen, blocks, lenses = operands
     known = small.found_in(env)
-    ready = known.get(found := tuple(key), _UNKNOWN)
+    ready = known.get(found := (function, *options, kinds, given, *seen), _UNKNOWN)
     if ready is _UNKNOWN:
         leaves = [Expr(SOURCE, (), block.shape, block.dtype, env) for block in blocks]
         nodes = [read(leaf, lens) for leaf, lens in zip(leaves, lenses, strict=True)]
@@ -438,6 +411,44 @@ def call_at_call(
         return one if ready.order is None else one._owning(ready.order)
     parts = zip(value, ready.made, strict=True)
     return ready.put_together([x._of(owned(part, blocks), ITEM, made) for part, made in parts])
+
+
+def _operands(
+    arrays: Sequence[Any], takes_views: bool
+) -> tuple[Handle, Environment, list[Any], list[HostArray], list[Lens]] | None:
+    """Return the last of the arrays of a call and their environment; and of each what it is, its elements, and through
+    which lens its nodes read these. None where they are not here together, or options cut what is made.
+    """
+    x: Any = None
+    env: Any = None
+    kinds: list[Any] = []
+    blocks: list[HostArray] = []
+    lenses: list[Lens] = []
+    for a in arrays:
+        if not isinstance(a, Handle) and (a := _guest(a, *arrays)) is None:
+            return None
+        x, base = a, a._base
+        if (block := base.block) is None and (block := base.ready()) is None:
+            return None
+        made, lens = base._type or base.type, a._lens
+        if env is None:
+            env = made.env
+        elif made.env is not env:
+            return None
+        if lens:
+            seen = get(lens, block)
+            if takes_views or (
+                seen.flags.c_contiguous
+                and not any(type(link) is Affine and link.read_indices().transpose for link in lens)
+            ):  # else nodes may reduce the base, and in its order: an axis of one element moves nothing
+                block, lens = seen, ()
+                made = block_type(block.dtype, block.shape, env)
+            else:  # what is made of the view may go along the memory of the base
+                kinds.append(lens)
+        kinds.append(made)
+        blocks.append(block)
+        lenses.append(lens)
+    return None if env is None or forced_parts.get() is not None else (x, env, kinds, blocks, lenses)
 
 
 def _is_static(value: Any) -> bool:
