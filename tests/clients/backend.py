@@ -111,8 +111,9 @@ def put_into_numpys(modules: Iterable[ModuleType]) -> None:
     imported, mostly parameters of tests, stays NumPy's, and so do types.
     """
     xp = namespace()
-    compared = SimpleNamespace(**{name: on_numpys(getattr(numpy.testing, name)) for name in COMPARISONS})
-    pairs = [(numpy, xp), (numpy.testing, compared), *[(getattr(numpy, part), getattr(xp, part)) for part in PARTS]]
+    testing = [importlib.import_module(name) for name in ("numpy.testing", "numpy.ma.testutils")]
+    compared = [(module, comparing(module)) for module in testing]
+    pairs = [(numpy, xp), *compared, *[(getattr(numpy, part), getattr(xp, part)) for part in PARTS]]
     fronts = {theirs: beside(theirs, own) for theirs, own in pairs}
     for theirs, front in fronts.items():
         if theirs is not numpy:
@@ -139,10 +140,10 @@ def public(module: Any) -> Iterable[str]:
     return getattr(module, "__all__", vars(module))
 
 
-#: The functions of numpy.testing that compare, and know no arrays but NumPy's.
-COMPARISONS = [
-    name for name in dir(numpy.testing) if name.startswith("assert_") and ("equal" in name or "close" in name)
-]
+def comparing(module: ModuleType) -> SimpleNamespace:
+    """Return the functions of a module that compare, which know no arrays but NumPy's."""
+    names = [name for name in dir(module) if name.startswith("assert_") and ("equal" in name or "close" in name)]
+    return SimpleNamespace(**{name: on_numpys(getattr(module, name)) for name in names})
 
 
 def on_numpys(function: Callable[..., Any]) -> Callable[..., Any]:

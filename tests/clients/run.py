@@ -83,9 +83,9 @@ def run_suite(name: str, clone: Path | None, request: Mapping[str, Any], argumen
     tests = () if any(argument.partition("::")[0].endswith(".py") for argument in arguments) else client.tests
     command = [
         *(sys.executable, "-m", "pytest", *tests, "-p", "backend", "-p", "no:cacheprovider", "-q"),
-        # Locals are arrays, thousands of which take longer to print than the tests to run.
+        # Locals are arrays, and tracebacks of thousands of failures take longer to print than the tests to run.
         *(
-            "--tb=short",
+            "--tb=no",
             "--no-showlocals",
             "--no-header",
             "--continue-on-collection-errors",
