@@ -258,8 +258,12 @@ def _moment(op: Op, x: Array, axis: AxesLike, dtype: DTypeLike | None, ddof: flo
     if wanted.kind == "c":
         # var(x) = var(real x) + var(imag x): moments are of real numbers
         x = _astype(x, wanted, copy=False)
-        parts = [_reduce(VAR, part(x), axis, keepdims, None, float(ddof)) for part in (real, imag)]
-        total = add(*parts) if op is VAR else sqrt(add(*parts))
+        is_divided = ddof < _count(x, axis, op.name)  # else by nothing: once, for nothing by nothing is no number
+        parts = [
+            _reduce(VAR, part(x), axis, keepdims, None, float(ddof) if is_divided else 0.0) for part in (real, imag)
+        ]
+        total = add(*parts) if is_divided else divide(add(*parts), 0.0)
+        total = total if op is VAR else sqrt(total)
         # numpy: a complex dtype is that of the result too, if asked for
         return total if dtype is None else _astype(total, dtype)
     return _reduce(op, x, axis, keepdims, dtype, float(ddof))

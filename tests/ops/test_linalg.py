@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from numpy.linalg import LinAlgError
@@ -278,3 +280,15 @@ def test_products_and_traces_of_the_last_axes(kit):
     a, b, c, d = (sample(s, seed=i) for i, s in enumerate([(4,), (4, 2), (2, 5), (5,)]))
     for group in ((a, b, c, d), (b, c), (b, c, d), (a, b)):
         kit.assert_same(linalg.multi_dot(list(map(kit.node, group))), np.linalg.multi_dot(group), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shapes", [(4, 3, 2, 5), (2, 7, 7, 1), (5, 1, 6, 2), (3, 3, 3, 3, 3)])
+@pytest.mark.parametrize("vectors", [(False, False), (True, False), (False, True)])
+def test_each_product_of_several_matrices_has_the_dtype_of_its_factors(kit, shapes, vectors):
+    group = [
+        (np.arange(m * n).reshape(m, n) * 37 + 200).astype(dtype)
+        for (m, n), dtype in zip(pairwise(shapes), ("u1", "u1", "i8", "u1"))
+    ]
+    group[0] = group[0][0] if vectors[0] else group[0]
+    group[-1] = group[-1][:, 0] if vectors[1] else group[-1]
+    kit.assert_same(linalg.multi_dot(list(map(kit.node, group))), np.linalg.multi_dot(group))

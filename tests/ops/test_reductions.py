@@ -154,6 +154,19 @@ def test_correction(kit, name, correction, dtype):
             kit.assert_same(ours, expected, rtol=1e-5 if dtype == "f" else 1e-13)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", ["var", "std"])
+@pytest.mark.parametrize("dtype", ["f", "F", "D"])
+def test_without_degrees_of_freedom_only_what_is_constant_has_no_variance(name, dtype):
+    x = np.array([[1.0, 2.0, 3.0], [4.0, 4.0, 4.0]], dtype)
+    for axis in (None, 0, 1):
+        for ddof in (6, 9):
+            expected = getattr(np, name)(x, axis=axis, ddof=ddof)
+            found = getattr(dx, name)(dx.asarray(x), axis=axis, ddof=ddof)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(np.asarray(found), expected)
+
+
 def test_correction_and_ddof_exclude_each_other(kit):
     x = np.ones(3)
     kit.assert_same_error(lambda: dx.var(dx.asarray(x), ddof=1, correction=1), lambda: np.var(x, ddof=1, correction=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -80,12 +81,40 @@ def _multiplied(*arrays: Array) -> Array:
     for one, other in pairwise(nodes):
         if one.shape[-1] != other.shape[0]:
             raise ValueError(f"shapes {one.shape} and {other.shape} not aligned: {one.shape[-1]} != {other.shape[0]}")
+    if len({node.dtype for node in nodes}) > 1:
+        return operands.box(_two_at_a_time(nodes))
     letters: list[Any] = []
     for i, node in enumerate(nodes):
         both = [i, i + 1]
         letters += [node, both if node.ndim == 2 else [i + 1] if i == 0 else [i]]
     result = ([0] if ranks[0] == 2 else []) + ([len(nodes)] if ranks[-1] == 2 else [])
     return operands.box(einsum(*letters, result))
+
+
+def _two_at_a_time(nodes: Sequence[Expr]) -> Expr:
+    """Return the product of matrices of several dtypes in numpy's order: each product of two has the dtype of these."""
+    extents = [1 if nodes[0].ndim == 1 else nodes[0].shape[0], *[node.shape[0] for node in nodes[1:]]]
+    extents.append(1 if nodes[-1].ndim == 1 else nodes[-1].shape[1])
+
+    @cache
+    def cheapest(first: int, last: int) -> tuple[int, int]:
+        """Return what a product of neighbours costs, and the last of its left factor; the first of equal ones."""
+        if first == last:
+            return 0, first
+        beside = extents[first] * extents[last + 1]
+        costs = [
+            (cheapest(first, k)[0] + cheapest(k + 1, last)[0] + beside * extents[k + 1], k) for k in range(first, last)
+        ]
+        return min(costs)
+
+    def product(first: int, last: int) -> Expr:
+        if first == last:
+            return nodes[first]
+        middle = cheapest(first, last)[1]
+        made: Expr = matmul(product(first, middle), product(middle + 1, last))
+        return made
+
+    return product(0, len(nodes) - 1)
 
 
 @ready_made(2)
