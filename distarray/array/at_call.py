@@ -407,7 +407,7 @@ def call_at_call(
     if counters.active:
         small.count()
     if ready.put_together is None:
-        one = x._of(owned(value, blocks, is_own=ready.is_own), ready.op, ready.made)
+        one = x._of(owned(value, blocks, is_own=ready.is_own, is_only=True), ready.op, ready.made)
         return one if ready.order is None else one._owning(ready.order)
     parts = zip(value, ready.made, strict=True)
     return ready.put_together([x._of(owned(part, blocks), ITEM, made) for part, made in parts])

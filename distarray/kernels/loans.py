@@ -158,13 +158,37 @@ def copied(block: HostArray) -> HostArray:
     return out
 
 
-def owned(value: Any, blocks: Sequence[HostArray], *, is_own: bool = False) -> HostArray:
-    """Return what was made of blocks in C order, in memory that nobody else has; `is_own`: it always is."""
+def owned(value: Any, blocks: Sequence[HostArray], *, is_own: bool = False, is_only: bool = False) -> HostArray:
+    """Return what was made of blocks in C order, in memory that nobody else has.
+
+    Parameters
+    ----------
+    is_own
+        Whether it always is.
+    is_only
+        Whether nothing else that was made with it is kept.
+    """
     if type(value) is not np.ndarray or not value.flags.c_contiguous:
         return copied(np.asarray(value))
     if is_own or (is_ours(value) and all(value is not block for block in blocks)):
         return value
-    return copied(value)
+    alone = _alone(value, blocks) if is_only else None
+    return copied(value) if alone is None else alone
+
+
+def _alone(value: HostArray, blocks: Sequence[HostArray]) -> HostArray | None:
+    """Return what sees all of the memory of a new array, its axes in another order, as an array of its own (`is_ours`),
+    which a view is not; None of anything else.
+    """
+    made: Any = owner(value)
+    lease = made.base
+    if not isinstance(lease, Lease) or made.nbytes != value.nbytes or not (is_ours(made) and value.flags.writeable):
+        return None  # constants of a program are read-only
+    others: list[Any] = [owner(block).base for block in blocks]
+    if any(other is lease for other in others):
+        return None  # what was there before
+    buffer: Any = lease  # numpy's types do not know that it may be anything
+    return np.ndarray(value.shape, value.dtype, buffer)
 
 
 def reshaped(xp: Any, block: Any, shape: Shape) -> Any:  # of any backend
