@@ -82,18 +82,25 @@ class _Ready(NamedTuple):
 
 
 _UNKNOWN = object()
+#: Of a call that was met once. To make it ready takes some times as long as its nodes, and many a call of this shape,
+#: or with these numbers, is met but once: it is made ready when it is met again.
+_MET = object()
 #: The characters of dtypes of numbers that arrays have.
 _NUMBERS = frozenset("?bhilqBHILQefdFD")
 
 
 def _kept(known: dict[Hashable, Any], key: Hashable, ready: _Ready | None) -> _Ready | None:
+    if ready is not None and ready.nbytes > known[small.MOST]:
+        ready = None
+    _keep(known, key, ready)
+    return ready
+
+
+def _keep(known: dict[Hashable, Any], key: Hashable, found: Any) -> None:
     if len(known) >= MOST_KNOWN:
         for other in known.keys() - {small.MOST}:
             known.pop(other, None)
-    if ready is not None and ready.nbytes > known[small.MOST]:
-        ready = None
-    known[key] = ready
-    return ready
+    known[key] = found
 
 
 def _seen(x: Handle) -> tuple[HostArray, BlockType] | None:
@@ -387,6 +394,9 @@ def call_at_call(
     known = small.found_in(env)
     ready = known.get(found := (function, *options, kinds, given, *seen), _UNKNOWN)
     if ready is _UNKNOWN:
+        _keep(known, found, _MET)
+        return None
+    if ready is _MET:
         leaves = [Expr(SOURCE, (), block.shape, block.dtype, env) for block in blocks]
         nodes = [read(leaf, lens) for leaf, lens in zip(leaves, lenses, strict=True)]
         call = partial(_of_handles, type(x), function) if is_boxed else function
@@ -473,7 +483,7 @@ def product_at_call(product: Callable[..., Any], x: Any, y: Any) -> Any:
     if (x._lens and not _is_strided(x._lens)) or (y._lens and not _is_strided(y._lens)):
         return call_at_call(product, (x, y), (), {})
     ready = small.found_in(kind.env).get((product, (), (), kind, other))
-    if ready is None or ready.call is not np.matmul or forced_parts.get() is not None:
+    if type(ready) is not _Ready or ready.call is not np.matmul or forced_parts.get() is not None:
         return call_at_call(product, (x, y), (), {}, takes_views=True)
     value, met = heard(np.matmul, (left, right))
     if met:

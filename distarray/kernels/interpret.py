@@ -16,7 +16,7 @@ import numpy as np
 
 from distarray.expr.bind import accumulator_dtype
 from distarray.expr.errstates import mode_of, modes_to_hear, text_of
-from distarray.expr.expr import GET, Expr, late_params
+from distarray.expr.expr import Expr, late_params
 from distarray.expr.instructions import Instruction, Operand, RuntimeScalar
 from distarray.kernels import tables
 from distarray.kernels.accumulators import Accumulator, TotalAccumulator
@@ -27,7 +27,7 @@ from distarray.kernels.devices import backend_for
 from distarray.kernels.elementwise import Elementwise, elementwise, event_name, is_exact, numpy_name
 from distarray.kernels.folds import FOLD
 from distarray.kernels.listening import Listener, listener
-from distarray.kernels.loans import copied, is_ours, owner, reshaped
+from distarray.kernels.loans import copied, is_ours, owned, reshaped
 from distarray.kernels.monoids import MONOIDS, Within, finish_reduction
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import REDUCED_SLICE, shared_program
@@ -135,11 +135,7 @@ def computed(
     met = hearing.heard()
     _refuse(met)
     last = steps[-1]
-    value = values.pop(id(last))
-    if type(value) is not np.ndarray or not value.flags.c_contiguous:
-        value = copied(np.asarray(value))
-    elif not last.op.family.is_new and not _is_own(last, value, given):
-        value = copied(value)  # what it has read, or a part of it
+    value = owned(values.pop(id(last)), given, is_own=last.op.family.is_new, is_only=True)
     return value, partial(_report, met, is_call=True)
 
 
@@ -216,14 +212,6 @@ def _in_one_pass(nodes: Sequence[Expr], values: Mapping[int, Any]) -> HostArray:
     outcome = program.run(blocks, scalars, swept.shape, errstate=modes)
     made: HostArray = _finished(last, outcome.partials[0], swept.shape) if is_reduction else outcome.outputs[0]
     return made
-
-
-def _is_own(node: Expr, value: HostArray, given: Sequence[Any]) -> bool:
-    """Return whether nobody else has the memory of a value: it is none of the given blocks, and not a part of one."""
-    held = value
-    if node.op is GET:  # of all that a kernel has made
-        held, given = owner(value), [owner(block) for block in given]
-    return is_ours(held) and held.nbytes == value.nbytes and all(held is not block for block in given)
 
 
 def _compute(

@@ -165,12 +165,15 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The threads that compute parts of functions which are called."""
     monkeypatch.setattr(process_threads, "process_threads", lambda env: 3)
     used: list[int] = []
+    two_work = threading.Event()
     called = ready.interpret.called
 
     def noted(*args):
         if len(args) == 5:
             used.append(threading.get_ident())
-            time.sleep(0.01)
+            if len(set(used)) > 1:
+                two_work.set()
+            two_work.wait(30)  # on a machine that does other things, too
         return called(*args)
 
     monkeypatch.setattr(ready.interpret, "called", noted)
