@@ -68,8 +68,9 @@ def test_values_of_several_variables_are_ours_by_keyword_and_by_numpys_protocol(
     x, y = dx.asarray(X), dx.asarray(Y)
     expected = np.polynomial.polynomial.polygrid2d(X, Y, C)
     assert_close(dx.polynomial.polynomial.polygrid2d(x=x, y=y, c=C), expected, rtol=1e-12)
-    theirs = np.polynomial.polynomial.polygrid2d(x, y, C)
-    np.testing.assert_allclose(np.asarray(theirs), expected)
+    if np.lib.NumpyVersion(np.__version__) >= "2.4.0":  # older releases pair the points of a grid
+        theirs = np.polynomial.polynomial.polygrid2d(x, y, C)
+        np.testing.assert_allclose(np.asarray(theirs), expected)
     with pytest.raises(ValueError, match="x, y are incompatible"):
         dx.polynomial.chebyshev.chebval2d(x, y[:2], C)
     with pytest.raises(TypeError):

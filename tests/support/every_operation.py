@@ -10,6 +10,7 @@ from pathlib import Path
 
 import catalogue as ops
 import numpy as np
+import pytest
 import scipy.special
 
 from distarray.composed.blockwise import map_blocks
@@ -21,7 +22,6 @@ from distarray.expr.indexing import parse_index
 from distarray.expr.lens import Sliding
 from distarray.expr.op import CATALOGUE
 from distarray.expr.params import SlidingParams
-from distarray.io.onnx.operators.kernels import deferred
 from distarray.kernels.files import FileRange, FileState
 from distarray.ops import (
     fft,
@@ -40,6 +40,7 @@ from distarray.ops.stores import read_store
 from distarray.ops.window_products import convolution, window_product
 
 ENV = Environment(None)
+deferred = pytest.importorskip("distarray.io.onnx.operators.kernels", reason="one of them is of ONNX models").deferred
 
 
 def node(value) -> Expr:
