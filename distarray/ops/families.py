@@ -205,9 +205,9 @@ def ready_made(n: int | None, *, is_boxed: bool = False) -> Callable[[Callable[P
         @wraps(function)
         def called(*args: P.args, **options: P.kwargs) -> R:
             at_call = hooks.call_at_call
-            least = len(args) if n is None else n
-            if at_call is not None and args and len(args) >= least and type(args[0]) is not Expr:
-                made: R | None = at_call(function, args[:least], args[least:], options, is_boxed)
+            n_arrays = len(args) if n is None else n
+            if at_call is not None and args and len(args) >= n_arrays and type(args[0]) is not Expr:
+                made: R | None = at_call(function, args[:n_arrays], args[n_arrays:], options, is_boxed)
                 if made is not None:
                     return made
             return function(*args, **options)

@@ -1,7 +1,6 @@
 """Calls at the edge of what numpy takes, each with numpy's value and dtype, or its kind of error."""
 
 import pickle
-import re
 import warnings
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -385,12 +384,6 @@ if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
         "ndmin that no array has": lambda xp, a: xp.array(a([1, 2]), ndmin=65),
         "negative ndmax": lambda xp, a: xp.array([1, 2], ndmax=-1),
     }
-else:  # what older releases answer otherwise than the newest, or end the process at
-    _NEWER = re.compile(
-        r"(is|all)close within .*(inf|nan)|(convolve|correlate) by 'v'|"
-        r".*flat at (\[True, True\]|\(\))|partition at True"
-    )
-    CALLS = {name: call for name, call in CALLS.items() if not _NEWER.match(name)}
 
 
 @pytest.mark.parametrize("n_tiles", [1, 3])

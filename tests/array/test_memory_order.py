@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import newest_numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,9 +101,7 @@ LYING: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("options", [{}, {"eager_bytes": 0}, {"eager_bytes": 0, "block_bytes": 48}], ids=str)
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=newest_numpy) if n in ("round of integers", "zeros F") else n for n in LYING]
-)
+@pytest.mark.parametrize("name", LYING)
 def test_results_lie_as_numpys(name: str, options: dict[str, int]) -> None:
     a = np.arange(24.0).reshape(4, 6) % 7
     with dx.config.set(options), dx.use(team=TEAM):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import newest_numpy
 
 import distarray as dx
 from distarray.expr.op import CATALOGUE
@@ -285,7 +284,6 @@ def test_python_numbers_are_weak_beside_host_data_too(call: Any, values: Any) ->
     np.testing.assert_array_equal(np.asarray(made), expected)
 
 
-@newest_numpy
 @pytest.mark.parametrize("mode", ["ignore", "print", "warn"])
 def test_tolerances_that_are_none_are_told_as_numpys_state_says(mode, kit, capsys):
     x = np.array([1.0, 2.0])

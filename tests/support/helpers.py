@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 __all__ = [
@@ -21,17 +20,10 @@ __all__ = [
     "eventually",
     "eventually_equal",
     "module_at",
-    "newest_numpy",
     "no_garbage_collected",
     "peak_nbytes",
     "some",
 ]
-
-
-#: Of a test, or of one of its parameters: for others the releases before the newest one have other answers.
-newest_numpy = pytest.mark.skipif(
-    np.lib.NumpyVersion(np.__version__) < "2.4.0", reason="older releases of NumPy answer otherwise"
-)
 
 
 def some(values: Iterable[Any], every: int = 2) -> list[Any]:
