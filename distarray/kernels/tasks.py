@@ -305,6 +305,23 @@ def run_fused(links: Sequence[Link], *args: Any) -> Any:
     return results[-1]
 
 
+def wrapped(
+    key: Any, function: Callable[..., Any], args: Sequence[Any], wrap: Callable[[Any, int, Callable[..., Any]], Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the function and arguments of a task with something around the function, or around that of each task that
+    was fused to it.
+
+    Parameters
+    ----------
+    wrap
+        Called with the key of a task, its number among the fused ones, and its function.
+    """
+    if function is not run_fused:
+        return wrap(key, 0, function), tuple(args)
+    links, *given = args
+    return function, (tuple([k._replace(function=wrap(k.key, n, k.function)) for n, k in enumerate(links)]), *given)
+
+
 def project(index: int, results: Sequence[Any]) -> Any:
     """Return one result of a task that has several: dropping its handle frees just its block."""
     return results[index]

@@ -80,8 +80,9 @@ def timed(lowered: Lowered) -> Mapping[Key, Task]:
     if name is None:
         return lowered.tasks
     return {
-        key: Task(key, *_with_clock(name, key, task.func, task.args, lowered.members[key]))
+        key: Task(key, function, *args)
         for key, task in lowered.tasks.items()
+        for function, args in (_with_clock(name, key, task.func, task.args, lowered.members[key]),)
     }
 
 
@@ -89,23 +90,17 @@ def with_clocks(steps: list[KernelCall], members: Iterable[int], name: str | Non
     """Return steps of these members with clocks around them, if there is a measurement."""
     if name is None:
         return steps
-    found = []
-    for step, member in zip(steps, members):
-        clocked, *given = _with_clock(name, step.key, step.function, step.args, member)
-        found.append(step._replace(function=clocked, args=tuple(given)))
-    return found
-
-
-def _with_clock(name: str, key: Key, function: Callable[..., Any], args: Sequence[Any], member: int) -> tuple[Any, ...]:
-    """Return the function of a task that writes down when it runs, and its arguments."""
-    if function is not tasks.run_fused:
-        return partial(_run, name, key[1], member, True, function), *args
-    links, *given = args
-    clocked = [
-        link._replace(function=partial(_run, name, link.key[1], member, n == 0, link.function))
-        for n, link in enumerate(links)
+    return [
+        KernelCall(step.key, *_with_clock(name, step.key, step.function, step.args, member))
+        for step, member in zip(steps, members)
     ]
-    return function, tuple(clocked), *given
+
+
+def _with_clock(
+    name: str, key: Key, function: Callable[..., Any], args: Sequence[Any], member: int
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the function of a task that writes down when it runs, and its arguments."""
+    return tasks.wrapped(key, function, args, lambda key, n, call: partial(_run, name, key[1], member, n == 0, call))
 
 
 def _run(name: str, stage: int, member: int, is_first: bool, function: Callable[..., Any], *args: Any) -> Any:

@@ -14,8 +14,10 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from distarray.kernels.buffers import POOL
+from distarray.kernels.tasks import wrapped
 from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef
 from distarray.runtime.bundles import Bundle
+from distarray.runtime.timelines import Noted, Timeline
 
 _thread = threading.local()
 
@@ -134,6 +136,7 @@ class Execution:
         self.is_over = False
         self.error: BaseException | None = None
         self.results: dict[Any, Any] = {}
+        self.timeline = Timeline()
 
     def begin(self) -> None:
         """Start: give out what is given, and have a first thread work."""
@@ -249,6 +252,10 @@ class Execution:
     def _work(self) -> None:
         """Run steps until all are begun."""
         _thread.waits = []
+        with self.timeline.lane() as noted:
+            self._run_steps(noted)
+
+    def _run_steps(self, noted: Noted) -> None:
         take = self._take_ready if self._credits is None else self._take_next
         while (n := take()) is not None:
             step = self._program.steps[n]
@@ -256,13 +263,15 @@ class Execution:
                 if self.is_over:
                     return
                 args = [self._values[a.number] if type(a) is SlotRef else a for a in step.args]
+            function, given = wrapped(step.key, step.function, args, noted)
+            del args
             try:
                 with self._permit, self._room():
-                    value = step.function(*args)
+                    value = function(*given)
             except BaseException as error:
                 self.stop(_named(error, step.key))
                 return
-            del args
+            del given
             self._fill(self._first + n, value)
             del value
             self._done(n, _slots(step.args))

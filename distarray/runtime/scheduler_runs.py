@@ -20,6 +20,7 @@ from dask._task_spec import DataNode
 from dask.typing import Key
 from distributed.scheduler import ClientState
 
+from distarray.runtime.timelines import shown
 from distarray.runtime.transport import ATTEMPT, BEGIN, END
 
 
@@ -202,6 +203,7 @@ class ScheduledRuns:
                 # Of a later attempt once more: a worker may have come back to its address since the others were told.
                 self._tell(run)
         elif finish == "memory" and start == "processing":
+            shown(self._scheduler, key, facts)
             if (facts.get("metadata") or {}).get(ATTEMPT) != run.attempt:
                 self._soon(run, self._again, member)
                 return

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask.typing import Key
 from distributed.core import clean_exception
+from distributed.metrics import context_meter
 from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps
 from distributed.threadpoolexecutor import thread_state as pool_state
@@ -42,6 +43,7 @@ from distarray.runtime.execution import Execution, Observer, StoppedError, nbyte
 from distarray.runtime.first_look import ECHO
 from distarray.runtime.free_threads import FreeThreads
 from distarray.runtime.permits import Permits
+from distarray.runtime.timelines import ROWS
 from distarray.runtime.wire import PLUGIN
 
 __all__ = [
@@ -269,7 +271,10 @@ class Transport:
                 finally:
                     del error  # its traceback holds this frame, which would hold it
             # It travels with the message that the task is done.
-            self._worker.state.tasks[key].metadata[ATTEMPT] = attempt
+            metadata = {ATTEMPT: attempt, ROWS: execution.timeline.rows(self._worker.scheduler_delay)}
+            self._worker.state.tasks[key].metadata.update(metadata)
+            for label, seconds in execution.timeline.seconds().items():
+                context_meter.digest_metric(label, seconds, "seconds")
             return tuple(execution.results.values())
 
     def steps_left(self) -> dict[str, dict[int, tuple[int, int]]]:

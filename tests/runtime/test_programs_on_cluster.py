@@ -140,6 +140,26 @@ def test_the_dashboard_calls_a_program_by_the_users_operation_and_line(cluster4:
     assert f"dx:add@test_programs_on_cluster.py:{line}" in prefixes
 
 
+def test_the_task_stream_and_the_metrics_of_dask_show_the_steps_of_programs_by_name(cluster4: Any) -> None:
+    x = dx.ones((400, 400), sharding=("x", None)).persist()
+    with distributed.get_task_stream(cluster4) as stream:
+        y = dx.sort(dx.fft.fft2(x).real, axis=0) @ x
+        dx.wait(y.persist())
+        shown = eventually(lambda: [row for row in cluster4.get_task_stream() if row["key"][0] == "dx:matmul"])
+    assert shown and stream.data is not None
+    rows = [row for row in cluster4.get_task_stream() if str(row["thread"]).startswith("program")]
+    assert {"dx:fft", "dx:sort", "dx:matmul"} <= {row["key"][0] for row in rows}
+    assert len({row["worker"] for row in rows}) == 4
+    drawn = distributed.diagnostics.task_stream.rectangles(rows)
+    assert {"dx:sort", "dx:fft"} <= set(drawn["name"]) and min(drawn["duration"]) >= 0
+
+    def measured() -> set[Any]:
+        found = cluster4.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.cumulative_worker_metrics))
+        return {label[2] for label in found if label[0] == "execute" and str(label[1]).startswith("dx:")}
+
+    assert eventually(lambda: {"dx:fft", "dx:sort", "dx:matmul", "wait"} <= measured())
+
+
 def test_a_repeat_sends_what_varies(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 20 kB and 1 kB for each member, however many steps; nothing is planned or lowered."""
     sent: list[int] = []
