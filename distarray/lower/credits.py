@@ -1,11 +1,10 @@
 """Credits: when the programs of a run let messages come, so that no member holds more than is known before it runs.
 
-The tasks of all members are brought into one order by *turns*: a turn is a tile of each member that has one to make,
-and what is sent for it comes before. With credits a program begins its steps strictly in this order, and a message is
-sent when its receiver grants it: so many turns ahead of the first step that reads it. The sender keeps the value until
-then, and goes on only so far: before a step it waits for those of its messages that would have left so many turns ago
-if all steps of all members ran one after the other. Thus what a member holds at each step is known (`peaks`),
-however fast the others are.
+The tasks of all members are brought into one order by *turns* (`lower.turns`). With credits a program begins its steps
+strictly in this order, and a message is sent when its receiver grants it: so many turns ahead of the first step that
+reads it. The sender keeps the value until then, and goes on only so far: before a step it waits for those of its
+messages that would have left so many turns ago if all steps of all members ran one after the other. Thus what a member
+holds at each step is known (`peaks`), however fast the others are.
 
 None waits for ever. Of all steps that have not run take the first in the order of all: what it reads was made by steps
 before it and granted at the latest by itself, and messages that its member waits for were granted by steps before it.
@@ -26,6 +25,7 @@ from distarray.lower.bundling import BundleSpec
 from distarray.lower.member_programs import Credits, MemberProgram, SlotRef, member_programs
 from distarray.lower.messages import Key
 from distarray.lower.recipes import Leaf, Recipe
+from distarray.lower.turns import in_turns, n_members_of, round_of
 
 
 class Sizes(NamedTuple):
@@ -113,11 +113,12 @@ def with_credits(
         As for `member_programs`. What tasks wait for is left out, since turns see to it.
     """
     recipes = {key: recipe._replace(waits=()) for key, recipe in recipes.items()}
-    turns = _turns(recipes, members, ahead)
+    turns = in_turns(recipes, members, ahead)
     programs = member_programs({key: recipes[key] for key in turns}, members, keep, holders, bundles)
     order = {key: n for n, key in enumerate(turns)}
     in_turn = list(turns.values())
     senders = {number: member for member, program in programs.items() for number, _ in program.sent.values()}
+    n_members = n_members_of(programs)
     granted: dict[int, list[list[tuple[int, int]]]] = {}
     #: By message and receiver the place, in the order of all steps, of the step that grants it.
     places: dict[tuple[int, int], int] = {}
@@ -129,6 +130,8 @@ def with_credits(
             n = bisect_left(own, own[first[slot]] - ahead)
             granted[member][n].append((number, senders[number]))
             places[number, member] = order[program.steps[n].key]
+        for messages in granted[member]:
+            messages.sort(key=lambda message: round_of(message[1], member, n_members))
     found = {}
     for member, program in programs.items():
         over = []
@@ -143,30 +146,6 @@ def with_credits(
         sends = tuple([(number, to) for _, number, to in over])
         found[member] = replace(program, credits=Credits(tuple(map(tuple, granted[member])), sends, awaited))
     return found
-
-
-def _turns(recipes: Mapping[Key, Recipe], members: Mapping[Key, int], ahead: int) -> dict[Key, int]:
-    """Return the turn of each task, in an order in which they can run: turn by turn, a tile of a member in each.
-
-    What is sent for a tile is made as many turns before it as messages may come ahead; all else as soon as it can be.
-    """
-    turns: dict[Key, int] = {}
-    last: defaultdict[int, int] = defaultdict(lambda: -1)
-    readers: defaultdict[Key, list[Key]] = defaultdict(list)
-    for key, recipe in recipes.items():
-        read = recipe.reads()
-        turn = max([turns[k] + (recipes[k].kind == "tile") for k in read], default=0)
-        if recipe.kind == "tile":
-            turn = last[members[key]] = max(turn, last[members[key]] + 1)
-        turns[key] = turn
-        for k in read:
-            readers[k].append(key)
-    for key in reversed(list(recipes)):
-        if recipes[key].kind == "piece" and key in readers:
-            turns[key] = max(turns[key], min([turns[reader] for reader in readers[key]]) - ahead)
-    numbers = {key: n for n, key in enumerate(recipes)}
-    ordered = sorted(recipes, key=lambda key: (turns[key], recipes[key].kind == "tile", numbers[key]))
-    return {key: turns[key] for key in ordered}
 
 
 def held_at_steps(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,6 +21,7 @@ from distarray.lower.bundling import BundleSpec
 from distarray.lower.messages import Key
 from distarray.lower.parameters import Filler, Parameters
 from distarray.lower.recipes import ClientBox, Leaf, Recipe, is_key, named
+from distarray.lower.turns import n_members_of, round_of
 
 #: What a task reads: what another one makes, a block from before, or data of this process.
 Ref: TypeAlias = Key | Leaf | ClientBox
@@ -173,10 +175,12 @@ def member_programs(
         slots[member, key] = program.first_step + len(program.steps)
         args = [SlotRef(slots[member, _name(a)]) if _is_ref(a) else a for a in (*recipe.args, *recipe.waits)]
         program.steps.append(KernelCall(key, recipe.function, tuple(args)))
+    n_members = n_members_of(members.values(), programs)
     for name, destinations in flows.sent.items():
         source = flows.owners[name]
         assert source is not None, "only what a member has is sent"
-        programs[source].sent[slots[source, name]] = numbers[name], list(destinations)
+        in_rounds = sorted(destinations, key=partial(round_of, source, n_members=n_members))
+        programs[source].sent[slots[source, name]] = numbers[name], in_rounds
     for key in keep:
         programs[members[key]].results[key] = slots[members[key], key]
     for key, (member, refs) in bundles.items():

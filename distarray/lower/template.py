@@ -20,6 +20,7 @@ from distarray.lower.member_programs import MemberProgram, member_programs
 from distarray.lower.messages import Key, Transfer
 from distarray.lower.process_program import ProcessProgram, process_program
 from distarray.lower.recipes import Leaf, Recipe, is_key
+from distarray.lower.turns import in_turns
 from distarray.planner.cache import collected_later
 from distarray.planner.plan import UNBOUNDED, Stage
 
@@ -112,8 +113,11 @@ class Template:
     def programs(self) -> dict[int, MemberProgram]:
         """Return the tasks as one program of each member, whose messages come as they are made."""
         with collected_later():
-            kept = self.kept
-            return member_programs(self.recipes, self.lowered.members, kept.keys, self.holders, kept.bundles)
+            kept, members = self.kept, self.lowered.members
+            order = in_turns(self.recipes, members, None) if self.lowered.has_messages else self.recipes
+            return member_programs(
+                {key: self.recipes[key] for key in order}, members, kept.keys, self.holders, kept.bundles
+            )
 
     @cached_property
     def n_saved_by_programs(self) -> int:

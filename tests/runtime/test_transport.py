@@ -16,6 +16,7 @@ pytest.importorskip("distributed")
 from distributed.protocol.pickle import dumps
 
 from distarray.runtime.execution import StoppedError
+from distarray.runtime.timelines import ROWS
 from distarray.runtime.transport import ATTEMPT, Transport
 
 KEY = ("program-run", 0)
@@ -25,6 +26,7 @@ class Worker:
     """What a transport needs of a worker that runs one task."""
 
     address = "here"
+    scheduler_delay = 0.0
 
     def __init__(self) -> None:
         self.task = SimpleNamespace(state="executing", metadata={})
@@ -64,7 +66,7 @@ def test_a_program_whose_run_begins_anew_runs_in_that_attempt() -> None:
         await asyncio.sleep(0.01)
         transport.begin("run", 2, {}, None)
         assert await asyncio.wait_for(program, 30) == ()
-        assert worker.task.metadata == {ATTEMPT: 2}
+        assert worker.task.metadata == {ATTEMPT: 2, ROWS: []}
 
     _played(play)
 
