@@ -8,6 +8,7 @@ give nan.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -44,6 +45,9 @@ def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
     ValueError
         If it is known and does not fulfil the condition, a key of the table above.
     """
+    if type(value) is float:
+        _check_number(name, value.hex(), condition)  # two zeros are equal, and not the same
+        return value
     if isinstance(value, DistArray):
         value = value if value.dtype == np.float64 else value.astype(np.float64)
         if (values := known(value)) is not None:
@@ -70,6 +74,12 @@ def _ready(x: DistArray) -> HostArray | None:
     return None if is_repeated else block
 
 
+@lru_cache(maxsize=256)
+def _check_number(name: str, value: str, condition: str) -> None:
+    """Check a number as `_check` does; what a loop draws with again was found good before."""
+    _check(name, np.asarray(float.fromhex(value)), condition)
+
+
 def _check(name: str, array: HostArray, condition: str) -> None:
     holds, text = _CONDITIONS[condition]
     if not np.all(holds(array)):
@@ -80,7 +90,7 @@ def _check(name: str, array: HostArray, condition: str) -> None:
 
 def drawn_shape(size: Any, *parameters: Parameter) -> Shape:
     """Return the shape of what is drawn: `size`, to which the parameters broadcast, or the shape of these."""
-    shapes = [p.shape if hasattr(p, "shape") else np.shape(p) for p in parameters]
+    shapes = [p.shape if hasattr(p, "shape") else np.shape(p) for p in parameters if type(p) is not float]
     own = np.broadcast_shapes(*shapes) if shapes else ()
     if size is None:
         return own
