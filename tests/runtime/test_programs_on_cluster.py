@@ -41,7 +41,7 @@ from distarray.lower.parameters import Parameters
 from distarray.lower.recipes import Recipe, named
 from distarray.lower.template import Lowered, Template
 from distarray.runtime import cluster as runtime_cluster
-from distarray.runtime import member_runs, member_tasks, planning
+from distarray.runtime import member_runs, member_tasks, planning, timelines
 from distarray.runtime.counters import counting
 from distarray.runtime.members import executor_for
 from distarray.runtime.task_graph import MemberRun
@@ -140,8 +140,12 @@ def test_the_dashboard_calls_a_program_by_the_users_operation_and_line(cluster4:
     assert f"dx:add@test_programs_on_cluster.py:{line}" in prefixes
 
 
-def test_the_task_stream_and_the_metrics_of_dask_show_the_steps_of_programs_by_name(cluster4: Any) -> None:
-    x = dx.ones((400, 400), sharding=("x", None)).persist()
+def test_the_task_stream_and_the_metrics_of_dask_show_the_steps_of_programs_by_name(
+    cluster4: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timelines, "SMALLEST_PART", 0)  # what is short is shown as well
+    monkeypatch.setattr(timelines, "SHORTEST", 0)
+    x = dx.ones((64, 64), sharding=("x", None)).persist()
     with distributed.get_task_stream(cluster4) as stream:
         y = dx.sort(dx.fft.fft2(x).real, axis=0) @ x
         dx.wait(y.persist())
