@@ -104,6 +104,10 @@ def _gathered(
     return given, named, x
 
 
+#: Functions that sort by NumPy's default, which leaves half precision numbers out of order (`kernels.sorting`).
+_SORTS = frozenset({np.unique, np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d})
+
+
 def call_by_numpy(
     function: Callable[..., Any],
     args: Sequence[Any],
@@ -121,6 +125,8 @@ def call_by_numpy(
     if "out" in options or (found := _gathered(args, options, seen)) is None:
         return None
     given, named, x = found
+    if function in _SORTS and any(block.dtype == np.float16 for _, block in seen):
+        return None
     try:
         if bound is not None and bound(*given, **named) > small.SMALL_NBYTES:
             return None

@@ -102,9 +102,12 @@ def _of_small(
     """Return a program: what is small and in one tile is looked at in this process."""
     (host,) = yield Ask((node,))
     asked = [fact in facts for fact in FACTS]
-    made: Any = np.unique(host, *asked, axis=axis, equal_nan=equal_nan)  # type: ignore[call-overload]  # literal flags
+    # NumPy's sort of half precision numbers leaves many of them out of order (see `kernels.sorting`).
+    numbers = host.astype(np.float32) if host.dtype == np.float16 else host
+    made: Any = np.unique(numbers, *asked, axis=axis, equal_nan=equal_nan)  # type: ignore[call-overload]  # literal flags
     names = ["values", *[fact for fact in FACTS if fact in facts]]
-    parts = made if any(asked) else (made,)
+    values, *others = made if any(asked) else (made,)
+    parts = values.astype(host.dtype, copy=False), *others
     return {fact: source(np.ascontiguousarray(part), node.env) for fact, part in zip(names, parts, strict=True)}
 
 
