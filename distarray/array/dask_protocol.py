@@ -18,9 +18,10 @@ from distarray.array.pickling import flatten, is_arriving
 from distarray.array.versions import lock
 from distarray.errors import MemoryBudgetError, NotSupportedError
 from distarray.expr.affine import Affine
-from distarray.expr.expr import SOURCE, Expr, Stored
+from distarray.expr.expr import SOURCE, Expr, Stored, postorder
 from distarray.lazy import loaded
 from distarray.runtime.arrivals import in_event_loop
+from distarray.runtime.bundles import futures_behind
 from distarray.runtime.run_names import new_run
 from distarray.sharding.sharding import Sharding
 
@@ -115,9 +116,10 @@ class Collection:
     def __dask_graph__(self: Any) -> Any:
         from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-        # `Client.get_dataset` asks what it has received in its event loop, where nothing can be waited for.
-        if is_arriving(self._base) and in_event_loop():
-            return None  # no collection yet
+        # `Client.publish_dataset` and `get_dataset` ask in the client's event loop, where nothing can be waited for,
+        # which Futures an array has: those that what travels stands on.
+        if in_event_loop():
+            return None if is_arriving(self._base) else _futures_of(self._node())
         graph = self._dask_graph()
         return HighLevelGraph({graph.layer: MaterializedLayer(graph)}, {graph.layer: set()})
 
@@ -131,7 +133,7 @@ class Collection:
     def __dask_postcompute__(self: Any) -> tuple[Any, _AssembledLater]:
         graph = self._dask_graph()
         node, sharding = graph.node, graph.filled()[2]
-        return _assembled, _AssembledLater((node.shape, node.dtype, sharding), graph.excess())
+        return _assembled, _AssembledLater((node.shape, node.dtype, sharding, graph.excess(), _Holding(graph)))
 
     def __dask_postpersist__(self: Any) -> tuple[Any, tuple[Any, ...]]:
         graph = self._dask_graph()
@@ -182,6 +184,13 @@ class Collection:
         return da.Array(high, chunk_name, tuple(chunks), dtype=node.dtype, meta=meta)
 
 
+def _futures_of(node: Expr) -> dict[Any, Any]:
+    """Return the Futures, by key, of the blocks on a cluster that a node is, or is made of."""
+    held = [leaf.memo.held for leaf in postorder([node]) if leaf.memo is not None and leaf.env.is_cluster]
+    blocks = [block for some in held for block in some if not isinstance(block, np.ndarray)]
+    return {future.key: future for future in futures_behind(blocks)}
+
+
 def _nested(name: str, tile: tuple[int, ...], parts: Sequence[int]) -> list[Any]:
     if len(tile) == len(parts):
         return [(name, *tile)]
@@ -196,35 +205,53 @@ def _flat(blocks: Any, ndim: int) -> list[Any]:
     return list(blocks)
 
 
-class _AssembledLater:
-    """An _AssembledLater is further arguments of `_assembled`: who reads them makes the task that puts an array
-    together.
+class _Holding:
+    """A _Holding is an argument of a task that keeps what the task reads, as long as this process has the task.
 
-    Dask asks for them also where it makes no such task (``dask.persist``), and reads them in the scheduler.
+    Dask takes the tasks of some graphs (``dask.delayed``) and lets go of the Futures that lie beside them.
 
     Parameters
     ----------
-    arguments
-        Shape, dtype and sharding.
-    excess
-        The text of the error where no worker can run the task.
+    graph
+        What it keeps; it travels without.
     """
 
-    def __init__(self, arguments: tuple[Any, ...], excess: str | None) -> None:
-        self._arguments = arguments
-        self._excess = excess
+    def __init__(self, graph: _GraphOfVersion | None = None) -> None:
+        self.graph = graph
 
-    def __iter__(self) -> Iterator[Any]:
-        if self._excess is not None:
-            raise MemoryBudgetError(self._excess)
-        return iter(self._arguments)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Holding, ()
 
     def __dask_tokenize__(self) -> Any:
-        return self._arguments, self._excess
+        return ()
 
 
-def _assembled(blocks: Any, shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> Any:
+class _AssembledLater(tuple[Any, ...]):
+    """An _AssembledLater is further arguments of `_assembled`: who unpacks them makes the task that puts an array
+    together, and learns there that no worker could run it.
+
+    Dask asks for them also where it makes no such task (``dask.persist``), and reads them in the scheduler. xarray
+    joins them to a tuple of its own; then the task says so.
+    """
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        _check_excess(self[3])
+        return super().__iter__()
+
+
+def _check_excess(excess: str | None) -> None:
+    """Raise the error where no worker can put an array together; `excess` is its text."""
+    if excess is not None:
+        raise MemoryBudgetError(excess)
+
+
+def _assembled(
+    blocks: Any, shape: tuple[int, ...], dtype: Any, sharding: Sharding, excess: str | None, _: _Holding
+) -> Any:
     """Return the whole array of its blocks, in one task on one worker: ``x.compute()`` needs no such task."""
+    _check_excess(excess)
     out = np.empty(shape, dtype)
     for tile, block in zip(sharding.tiles(), _flat(blocks, len(shape))):
         sharding.tile_of(out, tile)[...] = block

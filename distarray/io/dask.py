@@ -20,6 +20,7 @@ from distarray.array.environment import TeamLike, environment
 from distarray.dtypes import as_dtype
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
 from distarray.kernels.devices import backend_for
+from distarray.lazy import loaded
 from distarray.runtime.promised import PromisedBlocks, Sources
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
@@ -94,7 +95,8 @@ def dask_node(array: Any, env: Environment) -> Expr:
 
 
 def from_delayed(value: Any, shape: ShapeLike, dtype: DTypeLike, **where: Any) -> DistArray:
-    """Return an array of the value that a ``dask.delayed`` object will have; computed when it is first used.
+    """Return an array of the value that a ``dask.delayed`` object, or a Future, will have; computed when it is first
+    used.
 
     Parameters
     ----------
@@ -113,9 +115,16 @@ def from_delayed(value: Any, shape: ShapeLike, dtype: DTypeLike, **where: Any) -
     """
     import dask.array as da
 
-    if not isinstance(value, Delayed):
-        raise TypeError(f"from_delayed: {type(value).__name__} is no dask.delayed object; dx.asarray takes host data")
+    if not isinstance(value, Delayed) and not _is_future(value):
+        text = f"from_delayed: {type(value).__name__} is no dask.delayed object or Future; dx.asarray takes host data"
+        raise TypeError(text)
     return from_dask(da.from_delayed(value, parse_shape(shape), as_dtype(dtype)), **where)
+
+
+def _is_future(value: object) -> bool:
+    """Return whether a value is a Future of a client; does not import it."""
+    client = loaded("distributed.client")
+    return client is not None and isinstance(value, client.Future)
 
 
 def _keys(array: Any, cut: Sharding) -> list[Any]:

@@ -38,7 +38,10 @@ from distarray.sharding.team import Team
 
 #: Attempts to bring host data to two workers while workers are being lost.
 _ATTEMPTS = 12
-_MAY_BE_FULL = " (a worker whose memory is full is ended by its nanny, whose log says so)"
+_GONE = (
+    " (a worker whose memory is full is ended by its nanny, whose log says so), or it is that of an array that came in "
+    "a pickle, which nobody held until it was read"
+)
 #: Above the tasks of evaluations: host data is being waited for.
 _PUT_PRIORITY = 10
 
@@ -104,8 +107,8 @@ def _lost(future: Future) -> BlocksLostError:
         "scheduler-restart": "the cluster was restarted, which empties all workers",
         "unknown": "every worker that held a copy was lost at the same time",
         # dask's words for tasks and results whose last copy, or the last of what they are made of, went with a worker.
-        "lost dependencies": "workers were lost that held all there was of what it is made of" + _MAY_BE_FULL,
-        "already forgotten": "workers were lost that held all there was of it, or of what it is made of" + _MAY_BE_FULL,
+        "lost dependencies": "workers were lost that held all there was of what it is made of" + _GONE,
+        "already forgotten": "workers were lost that held all there was of it, or of what it is made of" + _GONE,
     }
     return BlocksLostError(
         f"block {future.key!r} is lost: {said.get(why, f'it was cancelled ({why})')}; compute it again from its sources"

@@ -31,6 +31,7 @@ from distarray.errors import warn_user
 from distarray.expr.expr import Environment
 from distarray.kernels.inside import is_inside_task
 from distarray.planner.rates import MEASURED, Rates, RateTable, current_rates
+from distarray.runtime.arrivals import in_event_loop
 from distarray.runtime.clients import n_threads, process_threads
 from distarray.scoped import Scoped
 from distarray.sharding.team import Team
@@ -129,10 +130,11 @@ def _calibration(env: Environment) -> Calibration | None:
 
 def _is_looked_at(env: Environment) -> bool:
     """Return whether the rates of an environment are measured where they are not known (`first_look`): members are
-    several workers, whose rates nobody has said.
+    several workers, whose rates nobody has said, and this thread can wait for them.
     """
     is_cluster = env.team is not None and env.team.client is not None and env.size > 1
-    return is_cluster and env.device == "cpu" and config.get("calibration") is None and not is_inside_task()
+    is_free = not is_inside_task() and not in_event_loop()  # to wait for an answer
+    return is_cluster and env.device == "cpu" and config.get("calibration") is None and is_free
 
 
 def _looked_at(env: Environment) -> Calibration | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import pickle
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 
@@ -278,3 +280,62 @@ def test_promised_chunks_travel_and_move(cluster4: Any, tmp_path: Any) -> None:
     assert float(lazy()[3, 4]) == values[3, 4] + 1
     dx.save(tmp_path / "x.npy", lazy() * 2)
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), (values + 1) * 2)
+
+
+# --------------------------------------------------------------------- what Dask's graphs and data sets hold
+
+
+@pytest.fixture
+def blocks_of_workers(cluster4: Any) -> Iterator[Any]:
+    """Arrays of ones whose blocks lie on workers, so that they are gone when nobody holds them."""
+    with config.set(block_bytes=0, eager_bytes=0):
+        yield lambda: (dx.asarray(np.ones((64, 64)), team=dx.current_team()) + 1).persist()
+
+
+@pytest.mark.cluster
+def test_a_delayed_call_holds_what_it_reads(blocks_of_workers: Any) -> None:
+    make = blocks_of_workers
+    made = [
+        dask.delayed(np.sum)(make()),
+        dask.delayed(np.sum)(make() * 1),
+        dask.delayed(lambda q: q[0].sum() + q[1]["a"].sum())([make() - 2, {"a": make()}]),
+    ]
+    x = make()
+    before = dask.delayed(np.sum)(x)
+    x[0] = 6  # the array has another version now
+    x.persist()
+    gc.collect()
+    assert dask.compute(*made, before) == (8192.0,) * 4
+    assert made[0].persist().compute() == 8192.0
+    assert float(x.sum()) == 8192 + 64 * 4
+
+
+@pytest.mark.cluster
+def test_what_is_published_is_held(cluster4: Any, blocks_of_workers: Any) -> None:
+    x = blocks_of_workers()
+    y = dx.from_dask(da.ones((64, 64), chunks=16) + 1, team=dx.current_team())
+    large = dx.asarray(np.ones((64, 5000))) * 2  # host data of some megabytes
+    cluster4.publish_dataset(done=x, pending=x * 2, host=dx.asarray(np.ones(4)) + 1, other=y * 1, large=large)
+    del x, y, large
+    gc.collect()
+    try:
+        found = {name: float(cluster4.get_dataset(name).sum()) for name in cluster4.list_datasets()}
+    finally:
+        for name in cluster4.list_datasets():
+            cluster4.unpublish_dataset(name)
+    assert found == {"done": 8192, "pending": 16384, "host": 8, "other": 8192, "large": 640_000}
+
+
+@pytest.mark.cluster
+def test_a_future_is_an_array_of_its_value(cluster4: Any) -> None:
+    x = dx.from_delayed(cluster4.submit(np.arange, 6.0), (6,), float)
+    gc.collect()
+    np.testing.assert_array_equal(x * 2, np.arange(6.0) * 2)
+
+
+def test_an_array_in_other_collections_is_computed_by_dask() -> None:
+    xarray = pytest.importorskip("xarray")
+    labelled = xarray.DataArray(dx.asarray(np.ones((20, 7)), team=dx.Team((3,), ("r",))) + 1, dims=("a", "b"))
+    (found,) = dask.compute(labelled)
+    assert float(found.sum()) == 280
+    assert dask.delayed(lambda q: float(q.sum()))(labelled).compute() == 280

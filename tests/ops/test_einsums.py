@@ -12,9 +12,11 @@ import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import distarray as dx
 from distarray.expr.joins import PRODUCT
 from distarray.ops.einsums import einsum_order
 from distarray.ops.semirings import AGGREGATIONS, DISTRIBUTIVE, JOINS, parse_agg, parse_join
+from distarray.testing.assertions import assert_equal
 
 FEW = settings(max_examples=120, derandomize=True, deadline=None)
 
@@ -365,3 +367,14 @@ def test_functions_must_work_element_by_element(kit):
 def test_parsing_is_remembered():
     assert parse_join("absdiff", 2) is parse_join("absdiff", 2)
     assert parse_agg(np.maximum) == parse_agg("maximum") == parse_agg(np.max) == "max"
+
+
+@pytest.mark.parametrize("n_members", [1, 2, 8])
+@pytest.mark.parametrize("shapes", [((0, 4), (4, 3), (3, 0)), ((2, 0), (0, 0), (0, 5)), ((3, 4), (4, 0), (0, 2))])
+def test_chains_over_nothing_are_planned(shapes: tuple[tuple[int, int], ...], n_members: int) -> None:
+    team = dx.Team((n_members,), ("r",))
+    hosts = [np.ones(shape) for shape in shapes]
+    with dx.config.set(block_bytes=0):
+        operands = [dx.asarray(host, team=team) for host in hosts]
+        assert_equal(dx.einsum("ij,jk,kl->il", *operands), np.einsum("ij,jk,kl->il", *hosts))
+        assert_equal(dx.linalg.multi_dot(operands), np.linalg.multi_dot(hosts))

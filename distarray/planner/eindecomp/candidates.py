@@ -153,8 +153,8 @@ class States:
 
 
 def without_whole(op: EinOp) -> list[int]:
-    """Return the extents of the labels as far as they may be cut: one for those that must stay whole."""
-    return [1 if x in op.whole else op.extents[x] for x in op.labels]
+    """Return the extents of the labels as far as they may be cut: one for those that must stay whole, or are empty."""
+    return [1 if x in op.whole else max(1, op.extents[x]) for x in op.labels]
 
 
 def as_rows(op: EinOp, found: Iterable[Sequence[int]]) -> Rows:
