@@ -59,7 +59,7 @@ async def not_lost(client: Any, futures: Sequence[Any]) -> None:
         if gone:
             raise BlocksLostError(
                 f"block {gone[0]!r} is not on the cluster any more: an array that travels must be held, by x or by "
-                "x.persist(), until what reads it has begun"
+                "x.persist(), and not be written to, until what reads it has begun"
             )
         waits = [asyncio.ensure_future(f._state.wait()) for f in waiting]
         await asyncio.wait(waits, timeout=_LOOK_SECONDS)
