@@ -21,7 +21,6 @@ from distarray.expr.affine import Affine
 from distarray.expr.expr import SOURCE, Expr, Stored, postorder
 from distarray.lazy import loaded
 from distarray.runtime.arrivals import in_event_loop
-from distarray.runtime.bundles import futures_behind
 from distarray.runtime.run_names import new_run
 from distarray.sharding.sharding import Sharding
 
@@ -133,7 +132,7 @@ class Collection:
     def __dask_postcompute__(self: Any) -> tuple[Any, _AssembledLater]:
         graph = self._dask_graph()
         node, sharding = graph.node, graph.filled()[2]
-        return _assembled, _AssembledLater((node.shape, node.dtype, sharding, graph.excess(), _Holding(graph)))
+        return _assembled, _AssembledLater((node.shape, node.dtype, sharding, graph.excess(), _KeptVersion(graph)))
 
     def __dask_postpersist__(self: Any) -> tuple[Any, tuple[Any, ...]]:
         graph = self._dask_graph()
@@ -186,6 +185,8 @@ class Collection:
 
 def _futures_of(node: Expr) -> dict[Any, Any]:
     """Return the Futures, by key, of the blocks on a cluster that a node is, or is made of."""
+    from distarray.runtime.bundles import futures_behind
+
     held = [leaf.memo.held for leaf in postorder([node]) if leaf.memo is not None and leaf.env.is_cluster]
     blocks = [block for some in held for block in some if not isinstance(block, np.ndarray)]
     return {future.key: future for future in futures_behind(blocks)}
@@ -205,8 +206,8 @@ def _flat(blocks: Any, ndim: int) -> list[Any]:
     return list(blocks)
 
 
-class _Holding:
-    """A _Holding is an argument of a task that keeps what the task reads, as long as this process has the task.
+class _KeptVersion:
+    """A _KeptVersion is an argument of a task that keeps what the task reads, as long as this process has the task.
 
     Dask takes the tasks of some graphs (``dask.delayed``) and lets go of the Futures that lie beside them.
 
@@ -220,7 +221,7 @@ class _Holding:
         self.graph = graph
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Holding, ()
+        return _KeptVersion, ()
 
     def __dask_tokenize__(self) -> Any:
         return ()
@@ -248,7 +249,7 @@ def _check_excess(excess: str | None) -> None:
 
 
 def _assembled(
-    blocks: Any, shape: tuple[int, ...], dtype: Any, sharding: Sharding, excess: str | None, _: _Holding
+    blocks: Any, shape: tuple[int, ...], dtype: Any, sharding: Sharding, excess: str | None, _: _KeptVersion
 ) -> Any:
     """Return the whole array of its blocks, in one task on one worker: ``x.compute()`` needs no such task."""
     _check_excess(excess)
