@@ -30,6 +30,8 @@ from distarray.testing import counting, peaks
 
 SHARES = (10, 20, 30, 40)
 MiB = 1 << 20
+#: Outcomes of cells that hold.
+HELD = ("right", "refused")
 #: Columns of the operands and results that are looked at.
 LOOKED = 5
 
@@ -270,7 +272,7 @@ class Cell:
     @property
     def holds(self) -> bool:
         """Whether all that was promised is kept."""
-        return self.outcome in ("right", "refused") and not self.killed and self.counted <= 1.01 * self.predicted
+        return self.outcome in HELD and not self.killed and self.counted <= 1.01 * self.predicted
 
     def __str__(self) -> str:
         if self.outcome == "refused":
@@ -335,7 +337,7 @@ class Cluster:
         """Of the workers."""
         import os
 
-        return set(self.client.run(os.getpid).values())
+        return set(self.client.run(os.getpid, on_error="ignore").values())
 
 
 def measured(cluster: Cluster, program: Program, share: float, seconds: float, repeats: int = 1) -> Cell:
@@ -368,9 +370,12 @@ def measured(cluster: Cluster, program: Program, share: float, seconds: float, r
         outcome, killed = "refused", len(before - cluster.processes())
         predicted = int((re.findall(r"(?:hold|needs at least|needs) (\d+) bytes", str(error)) or [0])[0])
     except Exception as error:
-        outcome, killed = f"{type(error).__name__}: {' '.join(str(error).split())[:60]}", 1
+        outcome, killed = (
+            f"{type(error).__name__}: {' '.join(str(error).split())[:60]}",
+            len(before - cluster.processes()),
+        )
     x = y = None
-    if killed:
+    if killed or outcome not in HELD:
         cluster.renew()
     return Cell(
         outcome,
