@@ -136,23 +136,14 @@ class Channels:
         pause = _AGAIN_SECONDS
         while channel.waiting:
             if channel.comm is None:
-                await self._enter(channel)
                 try:
-                    channel.comm = await self._worker.rpc.connect(channel.address)
+                    await self._connect(channel)
                 except OSError:
                     # If the worker is lost, the run will begin anew, or end.
-                    self._disconnect(channel)
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _AGAIN_MOST)
-                    continue
                 except RuntimeError:
-                    self._disconnect(channel)
                     break  # the worker closes
-                except asyncio.CancelledError:
-                    self._disconnect(channel)
-                    raise
-                channel.n_asked = 0
-                channel.listener = asyncio.get_running_loop().create_task(self._listen(channel, channel.comm))
                 continue
             self._open[channel.address] = self._open.pop(channel.address)
             attempt, message, written = channel.waiting.popleft()
@@ -173,6 +164,17 @@ class Channels:
         self._leave(channel, has_ended=True)  # its listener reads on
         self._drop(channel)
         self._changed.set()
+
+    async def _connect(self, channel: _Channel) -> None:
+        """Give a channel a connection, once it may have one, and listen to it."""
+        await self._enter(channel)
+        try:
+            channel.comm = await self._worker.rpc.connect(channel.address)
+        except BaseException:
+            self._disconnect(channel)
+            raise
+        channel.n_asked = 0
+        channel.listener = asyncio.get_running_loop().create_task(self._listen(channel, channel.comm))
 
     async def _enter(self, channel: _Channel) -> None:
         """Wait until one more channel may have a connection."""

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from member_graphs import MemberGraph, graphs
+from member_graphs import MemberGraph, graphs, template_of
 
-import distarray as dx
-from distarray.lower import lower
-from distarray.lower.site import Site
-from distarray.lower.template import Template
 from distarray.lower.turns import in_turns, round_of
-from distarray.planner.rates import Rates
-from distarray.runtime.planning import plan_of
 
 
 @settings(max_examples=100, deadline=None)
@@ -31,17 +22,10 @@ def test_tasks_can_run_in_the_order_of_their_turns(graph: MemberGraph, ahead: in
     assert len(set(tiles)) == len(tiles), "a tile of a member in each turn"
 
 
-def template_of(n: int, step: Any) -> Template:
-    team = dx.Team((n,), ("x",))
-    m = (dx.asarray(np.zeros((2 * n, 2 * n)), team=team, sharding=("x", None)) + 0).persist()
-    plan, graph, env = plan_of([step(m).__dx_node__()])
-    return lower.lower(plan, graph, env, Site(True, 1 << 30, 1 << 28, Rates()), {}, {})
-
-
 @pytest.mark.parametrize("ahead", [None, 0, 2])
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_in_each_round_a_member_is_sent_something_by_one_other(n: int, ahead: int | None) -> None:
-    template = template_of(n, lambda m: m + m.T)
+    template, _ = template_of(n, lambda m: m + m.T)
     programs = template.programs if ahead is None else template.with_credits(ahead)
     sends = {m: [to for _, (_, receivers) in sorted(p.sent.items()) for to in receivers] for m, p in programs.items()}
     for k in range(n - 1):
@@ -55,7 +39,7 @@ def test_in_each_round_a_member_is_sent_something_by_one_other(n: int, ahead: in
 
 
 def test_what_all_others_read_leaves_in_rounds() -> None:
-    template = template_of(4, lambda m: m @ (m @ m.sum(1)))
+    template, _ = template_of(4, lambda m: m @ (m @ m.sum(1)))
     found = {m: [to for _, to in p.sent.values() if len(to) == 3] for m, p in template.programs.items()}
     assert all(found.values())
     for member, lists in found.items():

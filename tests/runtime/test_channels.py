@@ -53,6 +53,11 @@ class Net:
         message = {"op": "push", "reply": False, "number": number, "pause": pause}
         self.channels.send(self.servers[to].address, (run, 0), message)
 
+    async def sent(self, to: int, number: int, run: str = "run", pause: float = 0.0) -> None:
+        """Send a message, and wait until it is written; it comes after a pause."""
+        self.send(to, number, run, pause)
+        await self.until(lambda: self.channels._channels[self.servers[to].address].writer is None)
+
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
             while not condition():
@@ -103,8 +108,7 @@ def test_a_connection_is_given_up_after_all_has_come(monkeypatch: pytest.MonkeyP
 
     async def program(net: Net) -> None:
         first, second = (server.address for server in net.servers)
-        net.send(0, 1, pause=0.2)
-        await net.until(lambda: net.channels._channels[first].writer is None)
+        await net.sent(0, 1, pause=0.2)
         net.send(1, 2)
         await asyncio.sleep(0.1)
         assert not net.came, "it has not come, so the connection stays"
@@ -121,8 +125,7 @@ def test_what_may_be_lost_while_a_connection_is_given_up_is_told(monkeypatch: py
 
     async def program(net: Net) -> None:
         first, second = (server.address for server in net.servers)
-        net.send(0, 1, "slow", pause=5.0)
-        await net.until(lambda: net.channels._channels[first].writer is None)
+        await net.sent(0, 1, "slow", pause=5.0)
         net.send(1, 2, "other")
         await net.until(lambda: net.channels._channels[first].is_leaving)
         net.channels._channels[first].comm.abort()
@@ -139,8 +142,7 @@ def test_a_channel_that_is_written_to_while_it_gives_up_its_connection_keeps_it(
 
     async def program(net: Net) -> None:
         first, second = (server.address for server in net.servers)
-        net.send(0, 1, pause=0.1)
-        await net.until(lambda: net.channels._channels[first].writer is None)
+        await net.sent(0, 1, pause=0.1)
         net.send(1, 3)
         await net.until(lambda: net.channels._channels[first].is_leaving)
         net.send(0, 2)

@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from dask._task_spec import TaskRef
+from member_graphs import template_of
 
 import distarray as dx
 from distarray.lower import lower
 from distarray.lower.credits import Programs
 from distarray.lower.parameters import parameters_of
-from distarray.lower.site import Site
 from distarray.lower.template import Template
-from distarray.planner.rates import Rates
-from distarray.runtime.planning import plan_of
 from distarray.runtime.task_graph import HOME, RUN, MemberRun
 from distarray.runtime.transport import loaded_program
 
@@ -41,14 +39,6 @@ STEPS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def template_of(step: Callable[[Any], Any]) -> tuple[Template, Any]:
-    """Return what a step on a matrix of 32 members is lowered to as on a cluster, and its graph."""
-    team = dx.Team((N,), ("x",))
-    m = (dx.asarray(np.random.default_rng(0).random((2 * N, 2 * N)), team=team, sharding=("x", None)) + 0).persist()
-    plan, graph, env = plan_of([step(m).__dx_node__()])
-    return lower.lower(plan, graph, env, Site(True, 1 << 30, 1 << 28, Rates()), {}, {}), graph
-
-
 def run_of(template: Template, graph: Any, name: str, ahead: int | None = None) -> MemberRun:
     programs = template.programs if ahead is None else template.with_credits(ahead)
     filling = parameters_of(template.specs, graph.nodes, tuple)
@@ -59,7 +49,7 @@ def run_of(template: Template, graph: Any, name: str, ahead: int | None = None) 
 @pytest.mark.parametrize("ahead", [None, 0, 2])
 @pytest.mark.parametrize("name", STEPS)
 def test_the_scheduler_is_told_of_no_task_for_each_pair_of_members(name: str, ahead: int | None) -> None:
-    template, graph = template_of(STEPS[name])
+    template, graph = template_of(N, STEPS[name])
     kept = sum(len(refs) for _, refs, _ in template.lowered.outputs.values())
     run, _, new = SentTemplates(HOMES).graph_of(run_of(template, graph, "one", ahead))
     made = run.__dask_graph__()
@@ -76,7 +66,7 @@ def test_the_scheduler_is_told_of_no_task_for_each_pair_of_members(name: str, ah
 
 
 def test_from_the_second_run_on_workers_have_the_programs() -> None:
-    template, graph = template_of(STEPS["power"])
+    template, graph = template_of(N, STEPS["power"])
     sent = SentTemplates(HOMES)
     first, _, new = sent.graph_of(run_of(template, graph, "one"))
     assert not new and all(isinstance(p.program, bytes) for p in first.programs)
@@ -97,7 +87,7 @@ def test_from_the_second_run_on_workers_have_the_programs() -> None:
 
 def test_two_threads_that_run_a_template_first_know_of_one() -> None:
     """What a thread holds is what the other refers to."""
-    template, graph = template_of(STEPS["transposed sum"])
+    template, graph = template_of(N, STEPS["transposed sum"])
     for _ in range(20):
         sent = SentTemplates(HOMES)
         start = threading.Barrier(4)
@@ -113,7 +103,7 @@ def test_two_threads_that_run_a_template_first_know_of_one() -> None:
 
 
 def test_a_template_that_is_forgotten_is_let_go_of() -> None:
-    template, graph = template_of(STEPS["transposed sum"])
+    template, graph = template_of(N, STEPS["transposed sum"])
     sent = SentTemplates(HOMES)
     sent.graph_of(run_of(template, graph, "one"))
     assert len(sent._known) == 1

@@ -1,14 +1,29 @@
-"""Made-up tasks of several members, for what cuts them into member programs and runs these."""
+"""Tasks of several members that are made up, for what cuts them into member programs and runs these."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 from hypothesis import strategies as st
 
+import distarray as dx
+from distarray.lower import lower
 from distarray.lower.credits import Sizes
 from distarray.lower.recipes import ClientBox, Leaf, Recipe, is_key
+from distarray.lower.site import Site
+from distarray.lower.template import Template
+from distarray.planner.rates import Rates
+from distarray.runtime.planning import plan_of
+
+
+def template_of(n: int, step: Callable[[Any], Any]) -> tuple[Template, Any]:
+    """Return what a step on a matrix of so many members is lowered to as on a cluster, and its graph."""
+    team = dx.Team((n,), ("x",))
+    m = (dx.asarray(np.random.default_rng(0).random((2 * n, 2 * n)), team=team, sharding=("x", None)) + 0).persist()
+    plan, graph, env = plan_of([step(m).__dx_node__()])
+    return lower.lower(plan, graph, env, Site(True, 1 << 30, 1 << 28, Rates()), {}, {}), graph
 
 
 class MemberGraph(NamedTuple):
