@@ -11,7 +11,7 @@ What comes out is a partial result: without the aggregated loops, in the dtype i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +33,7 @@ from distarray.types import DType, HostArray
 
 if TYPE_CHECKING:
     from distarray.kernels.backends import Backend
+    from distarray.kernels.specs import Read
 
 #: A join of the user's.
 Function = Callable[..., Any]
@@ -77,6 +78,60 @@ def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...],
     made = reshaped(backend.xp, made, tuple([space.extents[space.loops.index(label)] for label in kept]))
     order = tuple([kept.index(label) for label in result])
     return made if order == tuple(range(len(order))) else backend.xp.permute_dims(made, order)
+
+
+class LoopSlices(NamedTuple):
+    """LoopSlices cut an aggregated loop so that in each of them every operand lies in one array.
+
+    Attributes
+    ----------
+    axes
+        Per operand the axis along which the loop runs; -1 if it does not depend on it.
+    slices
+        Of the loop, in order.
+    nbytes
+        What partial results are held at a time, beside one, while they are combined (`monoids.Pairs`).
+    """
+
+    axes: tuple[int, ...]
+    slices: tuple[slice, ...]
+    nbytes: int
+
+
+def loop_slices(params: tuple[Any, ...], reads: Sequence[Read], n_result: int) -> LoopSlices | None:
+    """Return slices of an aggregated loop that spare a contraction to put its operands together; None if none do.
+
+    What is gained is a copy of the operands that lie in several parts, what it costs are partial results to combine.
+
+    Parameters
+    ----------
+    params
+        See `contract`.
+    n_result
+        Bytes of a partial result.
+    """
+    if all(len(read.parts) < 2 for read in reads):
+        return None
+    labels, result = params[:2]
+    joined = [(own, read) for own, read in zip(labels, reads, strict=True) if len(read.parts) > 1]
+    cut = {
+        label
+        for own, read in joined
+        for place in read.places
+        for label, s, n in zip(own, place, read.shape, strict=True)
+        if s != slice(0, n, 1)
+    }
+    if len(cut) != 1 or not cut.isdisjoint(result):
+        return None
+    (loop,) = cut
+    places = [place[own.index(loop)] for own, read in joined for place in read.places]
+    edges = sorted({edge for s in places for edge in (s.start, s.stop)})
+    spared = sum([prod(read.shape) * read.dtype.itemsize for _, read in joined])
+    if any(s.step != 1 for s in places) or spared < 2 * (len(edges) - 2) * n_result:
+        return None
+    axes = tuple([own.index(loop) if loop in own else -1 for own in labels])
+    slices = tuple([slice(start, stop) for start, stop in pairwise(edges)])
+    return LoopSlices(axes, slices, len(slices).bit_length() * n_result)
 
 
 # ------------------------------------------------------------------------------------------------- the loop space

@@ -72,6 +72,21 @@ class Read(NamedTuple):
             out[place] = part.read(args)
         return out
 
+    def along(self, axis: int, loop: slice, args: Sequence[Any]) -> Array:
+        """Return a slice of the operand that lies in one of its parts, as a view of that; all of it if `axis` is -1."""
+        if axis < 0 or len(self.parts) == 1:
+            begin, part = 0, self.parts[0]
+        else:
+            begin, part = next(
+                (place[axis].start, part)
+                for place, part in zip(self.places, self.parts, strict=True)
+                if place[axis].start <= loop.start < place[axis].stop
+            )
+        block = part.read(args)
+        if axis < 0:
+            return block
+        return block[(slice(None),) * axis + (slice(loop.start - begin, loop.stop - begin),)]
+
     def order_of(self, other: Read) -> tuple[int, ...] | None:
         """Return the order of axes in which this operand is the other one, element for element; None if it is not."""
         n, wanted = len(self.shape), [*zip(self.parts, self.places, strict=True)]

@@ -22,7 +22,7 @@ from distarray.expr.params import IndexParams
 from distarray.kernels import tables
 from distarray.kernels.backends import empty_for
 from distarray.kernels.buffers import POOL
-from distarray.kernels.contractions import contract
+from distarray.kernels.contractions import LoopSlices, contract, loop_slices
 from distarray.kernels.devices import backend_for
 from distarray.kernels.folds import FOLD
 from distarray.kernels.inside import inside_task, is_on_worker
@@ -333,15 +333,28 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     the result where there is no other tile.
     """
     backend = backend_for(stage.device, tile.member)
-    blocks = _joined(tile.reads, _arguments(stage, tile, args, backend), backend)
+    values = _arguments(stage, tile, args, backend)
+    along = slices_of(stage, tile)
 
     def kernel(here: Sequence[Array]) -> Array:
         return contract(backend, here, stage.params, stage.stores[0])
 
     (shape,) = tile.finish
     with hearing(stage.name, stage.where):
-        partial = in_parts(stage.parts, blocks, kernel)
+        if along is None:
+            partial = in_parts(stage.parts, _joined(tile.reads, values, backend), kernel)
+        else:
+            pairs = Pairs(MONOIDS[stage.finishes[0].monoid], is_own=True)
+            for loop in along.slices:
+                blocks = [read.along(axis, loop, values) for read, axis in zip(tile.reads, along.axes, strict=True)]
+                pairs.add(in_parts(stage.parts, blocks, kernel))
+            partial = pairs.result()
         return partial if shape is None else stage.finishes[0](partial, shape, backend)
+
+
+def slices_of(stage: StageSpec, tile: TileSpec) -> LoopSlices | None:
+    """Return the slices of a loop that `run_contract` adds up, where that spares it to put operands together."""
+    return loop_slices(stage.params, tile.reads, prod(tile.shape) * stage.finishes[0].itemsize)
 
 
 def _joined(reads: Sequence[Read], values: Sequence[Any], backend: Any) -> list[Array]:

@@ -327,7 +327,7 @@ class _Simulation:
             self._make(link, function, given)
             own[link] = list(range(first, len(self._blocks)))
             live += self._size(own[link])
-            needs.append((link[1], live + self._scratch(given) + self._beside_result(function, given)))
+            needs.append((link[1], live + self._scratch(function, given) + self._beside_result(function, given)))
             for before in dropped:
                 live -= self._drop(before)
         numbers = [n for made in own.values() for n in made if self._references[n]]
@@ -471,7 +471,8 @@ class _Simulation:
     def _beside_result(self, function: Callable[..., Any], args: Sequence[Any]) -> int:
         """Return what a kernel has beside its result while it makes it."""
         if function is tasks.run_contract:
-            return self._copied(*args)
+            slices = tasks.slices_of(*args[:2])
+            return self._copied(*args) + (0 if slices is None else slices.nbytes)
         if function is tasks.run_block and (scratch := SCRATCH.get(args[0].name)) is not None:
             return scratch(args[1].reads[0].shape, args[0].params)
         return _partials_held(*args[:2]) if function is tasks.run_program else 0
@@ -493,7 +494,7 @@ class _Simulation:
         made = prod(product.shape) * spec.stores[0].itemsize
         return nbytes + made * (product.order is not None)
 
-    def _scratch(self, args: Sequence[Any]) -> int:
+    def _scratch(self, function: Callable[..., Any], args: Sequence[Any]) -> int:
         """Return what a task makes for itself alone: generated and assembled operands, parts of results, and what was
         sent along with it.
         """
@@ -505,7 +506,9 @@ class _Simulation:
                 nbytes += 0 if a.parts is None else a.parts.nbytes
             elif isinstance(a, TileSpec):
                 nbytes += sum(prod(stop - start for start, stop in g.box) * g.dtype.itemsize for g in a.generated)
-                nbytes += sum(prod(r.shape) * r.dtype.itemsize for r in (*a.assembled, *a.reads) if len(r.parts) > 1)
+                in_parts = function is tasks.run_contract and tasks.slices_of(args[0], a) is not None
+                together = a.assembled if in_parts else (*a.assembled, *a.reads)
+                nbytes += sum(prod(r.shape) * r.dtype.itemsize for r in together if len(r.parts) > 1)
             elif self._is_cluster and isinstance(a, np.ndarray):
                 nbytes += a.nbytes
         return nbytes

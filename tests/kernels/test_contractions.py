@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise, product
+from math import prod
 
 import numpy as np
 import pytest
@@ -11,12 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import distarray as dx
+from distarray.expr.affine import Affine
 from distarray.expr.joins import PRODUCT, Join
-from distarray.kernels import contractions, products
+from distarray.expr.params import ContractParams
+from distarray.kernels import contractions, products, tasks
 from distarray.kernels.backends import NUMPY, no_host_copies
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
 from distarray.kernels.monoids import MONOIDS
+from distarray.kernels.specs import Finish, Part, Read, StageSpec, TileSpec
 from distarray.ops.semirings import parse_join, traced
 
 FEW = settings(max_examples=150, derandomize=True, deadline=None)
@@ -252,6 +257,72 @@ def test_a_matrix_and_its_transpose_come_as_views_of_one_block(cut, monkeypatch)
         np.testing.assert_allclose(np.asarray(x.T @ x), values.T @ values)
         np.testing.assert_allclose(np.asarray(x @ x.T), values @ values.T)
     assert seen == [True] * 4
+
+
+def reading(block, cuts):
+    """How a task reads a block whose tiles it has: the tiles, in a grid with `cuts` along each axis, and the record."""
+    edges = [sorted({0, *(c for c in at if c < n), n}) for at, n in zip(cuts, block.shape)]
+    places = [*product(*[[slice(*pair, 1) for pair in pairwise(axis)] for axis in edges])]
+    parts = [
+        Part(k, -1, Affine.identity(tuple([len(range(n)[s]) for s, n in zip(p, block.shape)])))
+        for k, p in enumerate(places)
+    ]
+    return [block[p] for p in places], Read(
+        block.shape, block.dtype, tuple(parts), tuple(places) if len(parts) > 1 else ((),)
+    )
+
+
+@FEW
+@given(spaces(), st.data(), st.sampled_from(["max", "sum"]))
+def test_operands_that_lie_in_parts_give_what_they_give_together(drawn, data, agg):
+    terms, result, sizes, layouts = drawn
+    if np.prod([sizes[k] for k in {k for own in terms for k in own}]) > 60_000:
+        return
+    blocks = [stored([sizes[k] for k in own], layout, i) for i, (own, layout) in enumerate(zip(terms, layouts))]
+    is_product = agg == "sum" and len(terms) == 2 and {*terms[0]} ^ {*terms[1]} <= {*result}
+    join = PRODUCT if is_product else join_of("add", *["f8"] * len(blocks))
+    cut = data.draw(st.sampled_from(sorted({k for own in terms for k in own}) or [0]))
+    args, reads, expected = [], [], []
+    for own, block in zip(terms, blocks):
+        cuts = [data.draw(st.lists(st.integers(1, 40), max_size=3)) if k == cut else [] for k in own]
+        tiles, read = reading(block, cuts)
+        reads.append(read._replace(parts=tuple([p._replace(arg=p.arg + len(args)) for p in read.parts])))
+        args += tiles
+    shape = tuple([sizes[k] for k in result])
+    params = ContractParams(tuple(terms), result, join, agg)
+    stage = StageSpec(
+        None, stores=(F8,), finishes=(Finish(agg, agg, (), F8, F8, (), ()),), name="contract", params=params
+    )
+    tile = TileSpec(0, shape, reads=tuple(reads), finish=(None,))
+    expected = contract(NUMPY, blocks, params, F8)
+    np.testing.assert_array_equal(tasks.run_contract(stage, tile, *args), expected)
+    slices = tasks.slices_of(stage, tile)
+    joined = [read for read in reads if len(read.parts) > 1]
+    if not joined or cut in result:
+        assert slices is None
+    else:
+        n = len(
+            {s.start for own, r in zip(terms, reads) if len(r.parts) > 1 for s in [p[own.index(cut)] for p in r.places]}
+        )
+        copied, folded = sum(8 * prod(r.shape) for r in joined), 2 * (n - 1) * 8 * prod(shape)
+        assert (slices is not None) == (copied >= folded)
+
+
+def test_a_product_reads_the_tiles_of_its_operands_where_they_lie(monkeypatch):
+    """The summed loop is cut where they are, but where the results to add up would be more than the operands."""
+    a, b = (np.random.default_rng(0).random(shape) for shape in [(20, 600), (600, 20)])
+    dealt = [dx.Sharding(dx.Mesh(("x", "%1"), (2, 3)), cut) for cut in [((), ("x", "%1")), (("x", "%1"), ())]]
+    team = dx.Team((2,), ("x",), members=range(2))
+    read = []
+    assemble, along = Read.assemble, Read.along
+    monkeypatch.setattr(Read, "assemble", lambda self, *args: read.append(len(self.parts)) or assemble(self, *args))
+    monkeypatch.setattr(Read, "along", lambda self, *args: read.append("a slice") or along(self, *args))
+    with dx.use(team=team), dx.config.set(block_bytes=0, planner="eindecomp"):
+        for n, is_sliced in [(600, True), (60, False)]:
+            x, y = [dx.asarray(v, team=team).reshard(d).persist() for v, d in zip((a[:, :n], b[:n]), dealt)]
+            read.clear()
+            np.testing.assert_allclose(np.asarray(x @ y), a[:, :n] @ b[:n])
+            assert read == (["a slice"] * 6 if is_sliced else [6]) * 4  # two operands at two members
 
 
 @settings(max_examples=300, derandomize=True, deadline=None)
