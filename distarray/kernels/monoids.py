@@ -20,8 +20,9 @@ import numpy as np
 
 from distarray.expr.affine import namespace
 from distarray.expr.errstates import named, quotient_name
-from distarray.kernels.buffers import POOL
+from distarray.kernels.buffers import POOL, SMALLEST
 from distarray.kernels.compiled_moments import row_moments
+from distarray.kernels.loans import copied
 from distarray.kernels.namespaces import astype, dtype_of, loop_dtype
 from distarray.kernels.searching import first_by_rows, has_long_rows
 from distarray.kernels.ufuncs import combine, halved
@@ -168,10 +169,11 @@ def _reduce(ufunc: np.ufunc, block: HostArray, axes: Axes, dtype: DType, short: 
     """
     last = block.shape[-1] if block.ndim else 1
     if block.dtype != dtype or last >= short or block.size < 16 * short or not block.flags.c_contiguous:
-        return np.asarray(ufunc.reduce(block, axis=axes, dtype=loop_dtype(dtype), keepdims=True))
+        out = _memory_for(block, axes, dtype)
+        return np.asarray(ufunc.reduce(block, axis=axes, dtype=loop_dtype(dtype), keepdims=True, out=out))
     if axes == (block.ndim - 1,) and last < 8:
         # Column by column; numpy too adds fewer than 8 elements one after the other.
-        total = block[..., :1].copy()
+        total = copied(block[..., :1])
         for i in range(1, last):
             ufunc(total, block[..., i : i + 1], out=total)
         return total
@@ -183,7 +185,17 @@ def _reduce(ufunc: np.ufunc, block: HostArray, axes: Axes, dtype: DType, short: 
         total = ufunc.reduce(rows[:whole].reshape(-1, n_beside * last), axis=0).reshape(n_beside, last)
         total = ufunc.reduce(np.concatenate([total, rows[whole:]]), axis=0)
         return np.asarray(total).reshape((1,) * (block.ndim - 1) + (last,))
-    return np.asarray(ufunc.reduce(block, axis=axes, keepdims=True))
+    return np.asarray(ufunc.reduce(block, axis=axes, keepdims=True, out=_memory_for(block, axes, dtype)))
+
+
+def _memory_for(block: HostArray, axes: Axes, dtype: DType) -> HostArray | None:
+    """Return memory for what numpy would reduce a block to in new pages; None where it is small, or where numpy would
+    choose another order of loops.
+    """
+    kept = [1 if axis in axes else n for axis, n in enumerate(block.shape)]
+    if math.prod(kept) * dtype.itemsize < SMALLEST or not block.flags.c_contiguous or dtype.hasobject:
+        return None
+    return POOL.take(kept, dtype)
 
 
 def _kept(total: Any, ndim: int) -> HostArray:

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 
 import distarray as dx
+from distarray.kernels.buffers import SMALLEST, Lease
+from distarray.kernels.loans import owner
 from distarray.kernels.monoids import MONOIDS, Monoid, Pairs
 
 
@@ -89,3 +91,13 @@ def test_indices_along_an_axis_before_long_rows(name: str, dtype: str, axis: int
         wanted = getattr(np, name)(x, axis=axis, keepdims=True)
         np.testing.assert_array_equal(index, wanted)
         np.testing.assert_array_equal(value, np.take_along_axis(x, wanted, axis))
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "any"])
+@pytest.mark.parametrize(("shape", "axis"), [((200_000, 3), 1), ((3, 200_000), 0), ((20, 3, 20_000), 1)])
+def test_large_results_lie_in_memory_that_is_lent(name: str, shape: tuple[int, ...], axis: int) -> None:
+    x = np.random.default_rng(0).integers(0, 5, shape).astype("f8")
+    dtype = np.dtype("?" if name == "any" else "f8")
+    made = MONOIDS[name].partial(x, (axis,), dtype)
+    np.testing.assert_array_equal(made, getattr(np, name)(x, axis=axis, keepdims=True), strict=True)
+    assert isinstance(owner(made).base, Lease) == (made.nbytes >= SMALLEST)

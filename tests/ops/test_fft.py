@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import peak_nbytes
 
 import distarray as dx
+from distarray.kernels import tables
 from distarray.testing import force_tiles
 from distarray.testing.assertions import assert_close
 
@@ -43,6 +45,21 @@ def test_transform_is_numpys(call: Callable[[Any, Any], Any], tiles: int) -> Non
 def test_dtype_is_numpys(dtype: str) -> None:
     x = X[0].astype(dtype)
     assert_close(dx.fft.fft(dx.asarray(x)), np.fft.fft(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES_1D)
+@pytest.mark.parametrize("n", [None, 300, 500])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "g", "i4", "?", "F", "D", "G"])
+def test_few_rows_are_cast_at_a_time(name: str, n: int | None, dtype: str) -> None:
+    """NumPy would make double complex numbers of all of them first, and of all of the result."""
+    if np.dtype(dtype).kind == "c" and name in ("rfft", "ihfft"):
+        pytest.skip("of real numbers")
+    x = (3 * np.random.default_rng(0).random((5, 500, 400))).astype(dtype)
+    expected = getattr(np.fft, name)(x, n=n)
+    out = np.empty_like(expected)
+    _, nbytes = peak_nbytes(lambda: tables.FILL["fft"](out, x, params=(name, n, None)))
+    np.testing.assert_array_equal(out, expected)
+    assert nbytes <= tables.SCRATCH["fft"](x.shape, (name, n, None)) < out.nbytes
 
 
 def test_inverse_gives_back() -> None:
