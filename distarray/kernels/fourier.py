@@ -11,6 +11,7 @@ import numpy as np
 from distarray.kernels.namespaces import Block, Namespace, dtype_of, is_strict, placed
 from distarray.kernels.slices import boxes, slice_extents
 from distarray.sharding.prime import prime_factors
+from distarray.types import DType
 
 
 def _fft(xp: Namespace, x: Block, *, params: Any) -> Block:
@@ -24,31 +25,39 @@ def _fft(xp: Namespace, x: Block, *, params: Any) -> Block:
 _ROWS, _ROWS_BY_BLUESTEIN, _SHORT = 3, 16, 1000
 #: The transforms of real numbers; the others are of complex ones, and only some libraries take real ones as such.
 _OF_REAL = ("rfft", "ihfft")
-#: Bytes of the rows, as double complex numbers, that are transformed at a time where NumPy casts them, or the result:
-#: it computes most transforms of single precision in double.
+#: The transforms that can be made where their numbers lie.
+_IN_PLACE = ("fft", "ifft")
+#: Bytes of the rows, as double complex numbers, that are transformed at a time where NumPy casts them, or the result.
 _RUN_NBYTES = 1 << 18
+
+
+def _is_cast(name: str, dtype: DType) -> bool:
+    """Return whether numbers or results are cast in memory of NumPy's own, which computes most transforms of single
+    precision in double.
+    """
+    if name in _IN_PLACE:  # `_fft_into` casts the others where the result will lie
+        return dtype.kind in "fc" and np.result_type(dtype, np.complex64) == np.complex64
+    return name == "hfft" or dtype != (np.float64 if name in _OF_REAL else np.complex128)
 
 
 def _fft_into(out: Block, x: Block, *, params: Any) -> None:
     """Fill a block with what `_fft` gives; numpy's transforms do, and hold no more than a run of rows beside it."""
     name, n, norm = params
-    transform, rows = getattr(np.fft, name), out.shape[:-1]
-    if name in ("fft", "ifft") and x.dtype != out.dtype == np.complex128:  # they are cast where the result will lie
+    transform, run = getattr(np.fft, name), out.shape[:-1]
+    if _is_cast(name, x.dtype):
+        run = slice_extents(run, max(1, _RUN_NBYTES // (16 * max(out.shape[-1], x.shape[-1]))))
+    elif x.dtype != out.dtype and name in _IN_PLACE:
         m = min(x.shape[-1], out.shape[-1])
         out[..., :m], out[..., m:] = x[..., :m], 0
         x = out
-    run = rows
-    is_cast = x.dtype != (np.float64 if name in _OF_REAL else np.complex128) or out.dtype == np.complex64
-    if is_cast or name == "hfft":
-        run = slice_extents(rows, max(1, _RUN_NBYTES // (16 * max(out.shape[-1], x.shape[-1]))))
-    for box in boxes(rows, run, range(len(rows))):
+    for box in boxes(out.shape[:-1], run, range(len(run))):
         place = out[box]
         made = transform(x[box], n=n, axis=-1, norm=norm, out=place)
         if made is not place:  # NumPy's hfft takes a block to fill, and leaves it alone
             place[...] = made
 
 
-def scratch_nbytes(x_shape: Sequence[int], params: Any) -> int:
+def scratch_nbytes(x_shape: Sequence[int], x_dtype: DType, params: Any) -> int:
     """Return the bytes that NumPy's transform of rows of a block has beside them and its result, about: rows that are
     cast, some rows of complex numbers, and by Bluestein's method, for lengths with a large prime factor, many (measured
     with NumPy 2.4).
@@ -61,7 +70,8 @@ def scratch_nbytes(x_shape: Sequence[int], params: Any) -> int:
         length = 2 * (length - 1)
     largest = max(prime_factors(max(length, 1)), default=1)
     rows = 16 * length * (_ROWS_BY_BLUESTEIN if largest * largest > length > _SHORT else _ROWS)
-    return rows + 5 * min(_RUN_NBYTES, 16 * length * math.prod(x_shape[:-1]))
+    cast = min(_RUN_NBYTES, 16 * length * math.prod(x_shape[:-1])) if _is_cast(name, x_dtype) else 0
+    return rows + 5 * cast
 
 
 def _indices(backend: Any, start: int, stop: int, step: int = 1) -> Block:

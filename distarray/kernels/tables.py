@@ -180,8 +180,9 @@ FILL: dict[str, Callable[..., None]] = {**fourier.FILL, **ufuncs.FILL, **window_
 #: ``(out, *blocks, params=params, start=start)``: kernels that fill a block of any backend, and have to know where that
 #: begins along the first loop.
 PLACED: dict[str, Callable[..., None]] = window_products.PLACED
-#: ``(shape of the first block, params) -> bytes`` that a kernel has beside its blocks and its result, if they are many.
-SCRATCH: dict[str, Callable[[Sequence[int], Any], int]] = {"fft": fourier.scratch_nbytes}
+#: ``(shape and dtype of the first block, params) -> bytes`` that a kernel has beside its blocks and its result, if they
+#: are many.
+SCRATCH: dict[str, Callable[[Sequence[int], DType, Any], int]] = {"fft": fourier.scratch_nbytes}
 #: ``(backend, box, global shape, dtype, params, runtime) -> block``; box: (low, high) per axis.
 CREATE = _Table(
     {

@@ -474,7 +474,8 @@ class _Simulation:
             slices = tasks.slices_of(*args[:2])
             return self._copied(*args) + (0 if slices is None else slices.nbytes)
         if function is tasks.run_block and (scratch := SCRATCH.get(args[0].name)) is not None:
-            return scratch(args[1].reads[0].shape, args[0].params)
+            first = args[1].reads[0]
+            return scratch(first.shape, first.dtype, args[0].params)
         return _partials_held(*args[:2]) if function is tasks.run_program else 0
 
     def _copied(self, spec: StageSpec, tile: TileSpec, *given: Any) -> int:

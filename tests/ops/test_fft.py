@@ -59,7 +59,7 @@ def test_few_rows_are_cast_at_a_time(name: str, n: int | None, dtype: str) -> No
     out = np.empty_like(expected)
     _, nbytes = peak_nbytes(lambda: tables.FILL["fft"](out, x, params=(name, n, None)))
     np.testing.assert_array_equal(out, expected)
-    assert nbytes <= tables.SCRATCH["fft"](x.shape, (name, n, None)) < out.nbytes
+    assert nbytes <= tables.SCRATCH["fft"](x.shape, x.dtype, (name, n, None)) < out.nbytes
 
 
 def test_inverse_gives_back() -> None:
