@@ -177,8 +177,8 @@ def _waits(node: Expr) -> bool:
 
 def is_waiting(env: Environment) -> bool:
     """Return whether a node of this thread and of an environment waits that a handle refers to."""
-    nodes = reversed(_local.window.nodes)
-    return any((node := ref()) is not None and node.env == env and _waits(node) for ref in nodes)
+    nodes = _local.window.nodes  # none, where all is computed at the call, and then it is asked at each
+    return bool(nodes) and any((n := ref()) is not None and n.env == env and _waits(n) for ref in reversed(nodes))
 
 
 hooks.is_waiting = is_waiting
