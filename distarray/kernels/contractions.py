@@ -33,7 +33,7 @@ from distarray.types import DType, HostArray
 
 if TYPE_CHECKING:
     from distarray.kernels.backends import Backend
-    from distarray.kernels.specs import Read
+    from distarray.kernels.specs import StageSpec, TileSpec
 
 #: A join of the user's.
 Function = Callable[..., Any]
@@ -98,21 +98,15 @@ class LoopSlices(NamedTuple):
     nbytes: int
 
 
-def loop_slices(params: tuple[Any, ...], reads: Sequence[Read], n_result: int) -> LoopSlices | None:
+def loop_slices(stage: StageSpec, tile: TileSpec) -> LoopSlices | None:
     """Return slices of an aggregated loop that spare a contraction to put its operands together; None if none do.
 
     What is gained is a copy of the operands that lie in several parts, what it costs are partial results to combine.
-
-    Parameters
-    ----------
-    params
-        See `contract`.
-    n_result
-        Bytes of a partial result.
     """
+    reads, n_result = tile.reads, prod(tile.shape) * stage.finishes[0].itemsize
     if all(len(read.parts) < 2 for read in reads):
         return None
-    labels, result = params[:2]
+    labels, result = stage.params[:2]
     joined = [(own, read) for own, read in zip(labels, reads, strict=True) if len(read.parts) > 1]
     cut = {
         label

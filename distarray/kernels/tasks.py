@@ -22,7 +22,7 @@ from distarray.expr.params import IndexParams
 from distarray.kernels import tables
 from distarray.kernels.backends import empty_for
 from distarray.kernels.buffers import POOL
-from distarray.kernels.contractions import LoopSlices, contract, loop_slices
+from distarray.kernels.contractions import contract, loop_slices
 from distarray.kernels.devices import backend_for
 from distarray.kernels.folds import FOLD
 from distarray.kernels.inside import inside_task, is_on_worker
@@ -334,7 +334,7 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """
     backend = backend_for(stage.device, tile.member)
     values = _arguments(stage, tile, args, backend)
-    along = slices_of(stage, tile)
+    along = loop_slices(stage, tile)
 
     def kernel(here: Sequence[Array]) -> Array:
         return contract(backend, here, stage.params, stage.stores[0])
@@ -350,11 +350,6 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
                 pairs.add(in_parts(stage.parts, blocks, kernel))
             partial = pairs.result()
         return partial if shape is None else stage.finishes[0](partial, shape, backend)
-
-
-def slices_of(stage: StageSpec, tile: TileSpec) -> LoopSlices | None:
-    """Return the slices of a loop that `run_contract` adds up, where that spares it to put operands together."""
-    return loop_slices(stage.params, tile.reads, prod(tile.shape) * stage.finishes[0].itemsize)
 
 
 def _joined(reads: Sequence[Read], values: Sequence[Any], backend: Any) -> list[Array]:

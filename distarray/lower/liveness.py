@@ -30,6 +30,7 @@ import numpy as np
 
 from distarray.expr.joins import PRODUCT
 from distarray.kernels import tasks
+from distarray.kernels.contractions import loop_slices
 from distarray.kernels.products import matrix_product
 from distarray.kernels.specs import Finish, Link, StageSpec, TileSpec
 from distarray.kernels.tables import SCRATCH
@@ -471,7 +472,7 @@ class _Simulation:
     def _beside_result(self, function: Callable[..., Any], args: Sequence[Any]) -> int:
         """Return what a kernel has beside its result while it makes it."""
         if function is tasks.run_contract:
-            slices = tasks.slices_of(*args[:2])
+            slices = loop_slices(*args[:2])
             return self._copied(*args) + (0 if slices is None else slices.nbytes)
         if function is tasks.run_block and (scratch := SCRATCH.get(args[0].name)) is not None:
             first = args[1].reads[0]
@@ -507,7 +508,7 @@ class _Simulation:
                 nbytes += 0 if a.parts is None else a.parts.nbytes
             elif isinstance(a, TileSpec):
                 nbytes += sum(prod(stop - start for start, stop in g.box) * g.dtype.itemsize for g in a.generated)
-                in_parts = function is tasks.run_contract and tasks.slices_of(args[0], a) is not None
+                in_parts = function is tasks.run_contract and loop_slices(args[0], a) is not None
                 together = a.assembled if in_parts else (*a.assembled, *a.reads)
                 nbytes += sum(prod(r.shape) * r.dtype.itemsize for r in together if len(r.parts) > 1)
             elif self._is_cluster and isinstance(a, np.ndarray):
