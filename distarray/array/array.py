@@ -1,7 +1,7 @@
 """DistArray: what the user holds, a handle on a base seen through a lens.
 
-Operations on handles only build expressions; here is what gives them numpy's meaning: what an index does, when work
-happens, and what other libraries see.
+Operations on handles build expressions, unless all that they read is small and in this process; this file gives them
+numpy's meaning: what an index does, when work happens, and what other libraries see.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     """An array that lives on a team; numpy's ndarray, deferred and distributed.
 
     Made by the creation functions (``dx.zeros``, ``dx.asarray`` ...), never by its constructor. Operations build
-    expressions and run nothing; values are computed when something looks at them: ``float(x)``, ``print(x)``,
-    ``np.asarray(x)``, ``x.compute()``.
+    expressions, and values are computed when something looks at them: ``float(x)``, ``print(x)``, ``np.asarray(x)``,
+    ``x.compute()``. Small arrays of this process (``eager-bytes``) are computed at once, which changes no value.
 
     Examples
     --------

@@ -18,7 +18,14 @@ from distarray.kernels.devices import n_devices
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime import members
 from distarray.runtime.arrivals import client_of_team, name_of
-from distarray.runtime.clients import active_client, known_following, n_threads, resolve_members, team_for_client
+from distarray.runtime.clients import (
+    active_client,
+    check_members,
+    known_following,
+    n_threads,
+    resolve_members,
+    team_for_client,
+)
 from distarray.scoped import Scoped
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.mesh import Mesh
@@ -70,6 +77,8 @@ def environment_on(device: str, team: Team | None) -> Environment:
         return _process_environment(device)
     found = _environments.get((id(team), device))
     if found is None:
+        if team is not None:
+            check_members(team)
         found = _environments[id(team), device] = Environment(team, device)
     return found
 

@@ -1,8 +1,9 @@
 """The window of deferred work: when pending operations are run.
 
-Operations only build expressions. The nodes that handles refer to are listed here, per thread, weakly: a local that
-died leaves nothing. When the window is full, the next operation first runs what is pending and live (`enter`), so a
-loop of numpy statements needs no call that numpy does not have and runs in bounded memory.
+Operations that are not computed at the call (`at_call`) build expressions. The nodes that handles refer to are listed
+here, per thread, weakly: a local that died leaves nothing. When the window is full, the next operation first runs what
+is pending and live (`enter`), so a loop of numpy statements needs no call that numpy does not have and runs in bounded
+memory.
 
 A window is a whole number of periods of the program: the places in the user's code that made the pending nodes are
 remembered, and once they repeat, every window begins at the same phase of the loop. So a loop has one plan, not one per

@@ -220,7 +220,7 @@ def _new_bytes(draft: Draft, graph: Graph, arrived: dict[tuple[int, int, int], l
     for wants in draft.wants_of_tasks():
         for want in wants:
             for _, number, source, _ in want.fragments:
-                if number in want.private:
+                if number in want.parcelled:
                     needed.setdefault((want.node, number, want.member), []).append(source)
     total = 0
     for at, boxes in needed.items():

@@ -1,9 +1,10 @@
 """The one door from user input to expressions.
 
-Every operation on arrays passes through `bind_*`: operands are unboxed, environments compared, shapes and dtypes
-inferred, and errors raised as numpy raises them, before any node exists. The functions of `ops` take whatever can be
-unboxed (a `DistArray`, an `Expr`) and box their result as their first boxed operand is boxed; so `ops` never imports
-the array layer, and works on bare expressions in tests and inside tasks.
+Every operation that makes a node passes through `bind_*` (small arrays are computed at the call, without one):
+operands are unboxed, environments compared, shapes and dtypes inferred, and errors raised as numpy raises them, before
+any node exists. The functions of `ops` take whatever can be unboxed (a `DistArray`, an `Expr`) and box their result as
+their first boxed operand is boxed; so `ops` never imports the array layer, and works on bare expressions in tests and
+inside tasks.
 
 Cost: about two microseconds per operation beside the making of the handle; no walk over the expression, but where an
 array that no memory holds is read (`pushdown`).

@@ -1,7 +1,9 @@
-"""Expr: an immutable node of what is to be computed, and the few facts a node carries.
+"""Expr: a node of what is to be computed, and the few facts a node carries.
 
-Nodes are compared by identity. A node has one mutable cell, its memo: the stored blocks, set once; a memoised node
-drops its operands, so that long loops do not pile up. No walk over nodes recurses.
+Nodes are compared by identity. What a node computes never changes. Its memo, the stored blocks, is set when it is
+evaluated, and a memoised node drops its operands, so that long loops do not pile up; later the memo changes only where
+the same elements lie elsewhere: fetched to this process, cut, moved to another team or lost with it. No walk over nodes
+recurses.
 """
 
 from __future__ import annotations
@@ -143,8 +145,7 @@ class Stored:
     blocks
         Arrays, or whatever handle the executor that holds them uses. Empty tiles have blocks too.
     on_client
-        Whether the one block is an array in the client process though the team is elsewhere: small results and
-        literals travel with a plan.
+        Whether the one block is an array of this process, wherever the team is: it travels with the plans that read it.
     exported
         Whether somebody else may have the blocks for good. False only of what our own kernels made: such a block may be
         written in place, while nobody sees it (`distarray.kernels.loans`).

@@ -61,27 +61,27 @@ def _resumed(blocks: Sequence[Array]) -> Unfinished:
 
 Run = TypeVar("Run", bound=Callable[..., Any])
 
-#: What tasks make and what they need to make it, at most, in terms of what they make.
-SCRATCH = 2
+#: Bytes that a task makes, and needs to make it, for each byte that it reads, at most.
+MADE_BY_READ = 2
 
 
 def _nbytes_by_reads(stage: StageSpec, tile: TileSpec | int, args: Sequence[Any]) -> int:
-    """Return what a task makes at most, in bytes: `SCRATCH` times what it reads of its arguments, and what is put
+    """Return what a task makes at most, in bytes: `MADE_BY_READ` times what it reads of its arguments, and what is put
     together to be read.
     """
     if args and isinstance(tile, TileSpec) and tile.reads:
-        return sum([prod(r.shape) * r.dtype.itemsize * (SCRATCH + (len(r.parts) > 1)) for r in tile.reads])
-    return SCRATCH * sum([a.nbytes for a in args if type(a) is np.ndarray])
+        return sum([prod(r.shape) * r.dtype.itemsize * (MADE_BY_READ + (len(r.parts) > 1)) for r in tile.reads])
+    return MADE_BY_READ * sum([a.nbytes for a in args if type(a) is np.ndarray])
 
 
 def _nbytes_by_tile(stage: StageSpec, tile: TileSpec, args: Sequence[Any]) -> int:
     """Return what a task makes at most, in bytes, that picks the elements of its tile out of what it reads at positions
-    that it reads too: `SCRATCH` times both.
+    that it reads too: `MADE_BY_READ` times both.
     """
     read = [prod(r.shape) * r.dtype.itemsize for r in tile.reads]
     put_together = sum([n for n, r in zip(read, tile.reads) if len(r.parts) > 1])
     positions = sum(read) - sum(read[:: 1 + len(stage.params[0])])
-    return SCRATCH * (prod(tile.shape) * stage.stores[0].itemsize + positions) + put_together
+    return MADE_BY_READ * (prod(tile.shape) * stage.stores[0].itemsize + positions) + put_together
 
 
 def _none_but_leased(stage: StageSpec, tile: TileSpec | int, args: Sequence[Any]) -> int:

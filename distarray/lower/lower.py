@@ -1,4 +1,4 @@
-"""The one door from plans to tasks.
+"""The one door from plans to tasks (`calls` makes those that only call a function on blocks that are there).
 
 `lower` walks the stages of a plan twice. The first pass resolves every cut and collects what every tile reads: all
 reads of a plan are known before the first task is made, so that all that one member needs of a tile elsewhere travels
@@ -78,7 +78,8 @@ PASSES: dict[StageKind, Passes] = {
 }
 
 
-def _family(draft: Draft) -> Passes:
+def _passes(draft: Draft) -> Passes:
+    """Return the two passes that lower a stage."""
     return _MOVE if draft.is_move else _GROWN if draft.grown is not None else PASSES[draft.stage.kind]
 
 
@@ -173,10 +174,10 @@ def _walk(low: Lowering) -> None:
             continue
         for step, draft in zip(steps, begun, strict=True):
             low.begin(step)
-            _family(draft).first_pass(low, draft)
+            _passes(draft).first_pass(low, draft)
     for step, draft in enumerate(drafts):
         low.begin(step)
-        _family(draft).second_pass(low, draft)
+        _passes(draft).second_pass(low, draft)
         copies.complete(low, draft)
     _finish(low)
 

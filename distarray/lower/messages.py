@@ -20,7 +20,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A Transfer is one message: what a member sends to another in one go, for the stage of that number first."""
+    """A Transfer is one message: what a member sends to another in one go.
+
+    Parameters
+    ----------
+    source, destination
+        Ranks.
+    rows
+        Indices along the first axis of the array of which elements are sent, each counted once.
+    nbytes
+        Of all that is sent.
+    stage
+        Number of the stage that reads it first.
+    """
 
     source: int
     destination: int

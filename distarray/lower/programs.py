@@ -217,7 +217,7 @@ def _pays(low: Lowering, draft: Draft, record: TileSpec, local: list[Region], ar
         size(source) * low.graph.nodes[want.node].dtype.itemsize
         for want in tile.wants
         for _, number, source, _ in want.fragments
-        if number in want.private
+        if number in want.parcelled
     )
     n_core, n_all = sum(prod(r.shape) for r in local), prod(record.shape)
     return hides_a_transfer(low.overlap_rates, len(args.remote), nbytes, n_core, n_all, len(draft.stage.instructions))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from distarray.kernels.tasks import run_fused
 from distarray.lower.messages import Key
@@ -23,6 +23,11 @@ class ClientBox(NamedTuple):
     slices: tuple[slice, ...]
 
 
+#: What a task is for: to make a tile of a stage, to combine partial results, to keep a tile of another member, to make
+#: a part of what is sent or put together, to take one of several results out of a tuple, to call a function on a block.
+TaskKind: TypeAlias = Literal["tile", "combine", "copy", "piece", "project", "call"]
+
+
 class Recipe(NamedTuple):
     """A Recipe is a task whose arguments are still named by what they are: keys without a run, `Leaf` and `ClientBox`.
 
@@ -30,7 +35,7 @@ class Recipe(NamedTuple):
     function gets their results last, and leaves them alone.
     """
 
-    kind: str
+    kind: TaskKind
     function: Callable[..., Any]
     args: tuple[Any, ...]
     waits: tuple[Key, ...] = ()

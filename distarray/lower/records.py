@@ -89,8 +89,23 @@ class Draft:
 
     Parameters
     ----------
+    stage, loops, sharding
+        Of the plan; the loops for the extents at hand, and how they are cut.
+    readings
+        Per operand how it is read.
+    tiles
+        Of the loops, in the order in which their tasks are made.
+    base, base_tiles, inplace
+        Where the stage writes: the node that is written to (-1: none), the index and number of each of its tiles that
+        is written, and whether this is done in its own blocks.
     sources
         By tile, where each tile is made of what several members have; else empty, and the tiles say what they read.
+    extra
+        What the passes of a family keep for themselves.
+    is_move, moves
+        Whether the stage only changes where elements lie, and then the moves that do it.
+    grown
+        Of a chain of halo stages what `halo_tasks` keeps for all of them.
     copied
         Results that several members are to have.
     """
@@ -104,10 +119,10 @@ class Draft:
     base_tiles: list[tuple[tuple[int, ...], int]] = field(default_factory=list)
     inplace: bool = False
     sources: list[list[Source]] = field(default_factory=list)
-    extra: Any = None  # what a family keeps between the passes
+    extra: Any = None
     is_move: bool = False
-    grown: Any = None  # of a chain of halo stages: what `halo_tasks` keeps for all of them
-    moves: Moves | None = None  # where it is one
+    grown: Any = None
+    moves: Moves | None = None
     copied: list[Copied] = field(default_factory=list)
 
     def wants_of_tasks(self) -> Iterator[Sequence[Want]]:

@@ -113,8 +113,21 @@ class Located:
 
 @dataclass(slots=True)
 class Want:
-    """A Want is the box of an operand that one tile reads, resolved to fragments: source tile, its number, the box in
-    it, the box in the operand.
+    """A Want is the box of an operand that one tile reads, resolved to fragments.
+
+    Parameters
+    ----------
+    node, lens, box
+        What is read: a box of the view that the lens makes of a node.
+    fragments
+        By source tile: its index, its number, the box in it, and the box in the operand.
+    member
+        Rank of the reader.
+    parcelled
+        Numbers of the source tiles that are not read where they lie: of other members, and of those that are written
+        in place meanwhile.
+    grown
+        The grown blocks of a chain of halo stages, where it reads these.
     """
 
     node: int
@@ -122,8 +135,8 @@ class Want:
     box: Box
     fragments: list[tuple[tuple[int, ...], int, Box, Box]]
     member: int
-    private: frozenset[int] = frozenset()
-    grown: Located | None = None  # the grown blocks of a chain of halo stages, where it reads these
+    parcelled: frozenset[int] = frozenset()
+    grown: Located | None = None
 
 
 #: When something is read first: number of the stage, and which of the tiles of its member.
@@ -275,7 +288,7 @@ class Routes:
         out = []
         for tile, number, source, view in want.fragments:
             frame = at.box(tile)
-            if number not in want.private:
+            if number not in want.parcelled:
                 arg = args.ref(at.refs[number])
                 out.append((Part(arg, -1, lens.restricted(view, frame)), view))
                 continue
@@ -303,7 +316,7 @@ class Routes:
     def prepare(self, want: Want) -> None:
         """Emit the packs that a read needs, before anything changes their sources in place."""
         for _, number, source, _ in want.fragments:
-            if number in want.private:
+            if number in want.parcelled:
                 self._arrived(want.node, number, want.member, source)
 
     def made(self, member: int, key: Key) -> None:

@@ -16,7 +16,7 @@ from distarray.kernels.devices import backend_for
 from distarray.kernels.specs import Part, Read, StageSpec
 from distarray.lower.messages import Key, Messages, key_of
 from distarray.lower.parameters import origins
-from distarray.lower.recipes import ClientBox, Leaf, Recipe, is_key
+from distarray.lower.recipes import ClientBox, Leaf, Recipe, TaskKind, is_key
 from distarray.lower.records import Tile
 from distarray.lower.route import Arguments, Located, Routes, Want
 from distarray.lower.site import Site
@@ -59,7 +59,7 @@ class Lowering:
         self.wanted: set[int] = set()
         self.template = Template()
         self.out = self.template.lowered
-        self.out.counts.update(tile=0, project=0, piece=0, combine=0)
+        self.out.counts.update({"tile": 0, "project": 0, "piece": 0, "combine": 0})
         self.located: dict[int, Located] = {}
         self.several: dict[int, list[Located]] = {}
         #: Bytes on a member from which on what passes through it comes in turns.
@@ -83,7 +83,7 @@ class Lowering:
 
     def emit(
         self,
-        kind: str,
+        kind: TaskKind,
         name: str,
         function: Callable[..., Any],
         args: Sequence[Any],
@@ -91,6 +91,21 @@ class Lowering:
         number: int = 0,
         waits: Sequence[Key] = (),
     ) -> Key:
+        """Add a task to the template, and return its key.
+
+        Parameters
+        ----------
+        kind
+            What it is for.
+        name
+            Of its key, which a dashboard shows.
+        function, args, waits
+            See `Recipe`.
+        member
+            Rank of the member that runs it.
+        number
+            Of the tile that it makes; tasks of the same name and stage are told apart by it.
+        """
         recipes = self.template.recipes
         key: Key = (f"dx-{name}", self._step, number)
         if key in recipes:

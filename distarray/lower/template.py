@@ -19,7 +19,7 @@ from distarray.lower.making import with_making
 from distarray.lower.member_programs import MemberProgram, member_programs
 from distarray.lower.messages import Key, Transfer
 from distarray.lower.process_program import ProcessProgram, process_program
-from distarray.lower.recipes import Leaf, Recipe, is_key
+from distarray.lower.recipes import Leaf, Recipe, TaskKind, is_key
 from distarray.lower.turns import in_turns
 from distarray.planner.cache import collected_later
 from distarray.planner.plan import UNBOUNDED, Stage
@@ -47,7 +47,7 @@ class Lowered:
     transfers
         Messages between members.
     counts
-        Tasks by class: tiles, projections, pieces, combines.
+        Tasks by their `TaskKind`.
     made
         By member the bytes of blocks that its tasks make.
     most_nbytes
@@ -66,7 +66,7 @@ class Lowered:
     outputs: dict[int, Output] = field(default_factory=dict)
     bundle_nbytes: int = UNBOUNDED
     transfers: list[Transfer] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[TaskKind, int] = field(default_factory=dict)
     kernels: Counter[tuple[str, Any]] = field(default_factory=Counter)
     made: Counter[int] = field(default_factory=Counter)
     most_nbytes: int = 0

@@ -96,7 +96,7 @@ class Loops:
     results
         Per result the loop of each axis.
     reduced
-        Loops whose partial results are summed.
+        Loops whose partial results are combined.
     operands
         Per operand the loop of each axis; None for programs, whose operands broadcast to the loops.
     is_recut
@@ -286,7 +286,7 @@ _OWN: dict[str, Callable[[Expr], Loops]] = {
 
 
 def reading(access: Access, loops: Loops, position: int, nodes: Sequence[Expr], sharding: Sharding | None) -> Reading:
-    """Return the lens of one operand for the nodes at hand."""
+    """Return how a stage reads one operand: its lens, for the nodes at hand, and the loops of its axes."""
     source = nodes[access.node]
     lens = Affine.identity(source.shape)
     for k in access.path:

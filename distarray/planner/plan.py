@@ -41,7 +41,7 @@ def combining_tree(n_partials: Any) -> tuple[Any, Any]:
     return levels, tasks
 
 
-#: What a stage does with the regions that it reads, one row for each in `lower.lower.FAMILIES`: a family of operations
+#: What a stage does with the regions that it reads, one row for each in `lower.lower.PASSES`: a family of operations
 #: whose stages have one operation, or a program of those that are fused.
 StageKind: TypeAlias = Kind | Literal["program"]
 

@@ -170,6 +170,21 @@ def resolve_members(client: Any, size: int | None) -> tuple[Any, tuple[Any, ...]
     return client, members[:size]
 
 
+def check_members(team: Team) -> None:
+    """Check that the members of a team on a cluster can be workers: one that is gone, or not there yet, may come.
+
+    Raises
+    ------
+    ShardingError
+        If one is no address.
+    """
+    odd = [m for m in team.members if not (isinstance(m, str) and "://" in m)] if team.client is not None else []
+    if odd:
+        raise ShardingError(
+            f"member {odd[0]!r} of {team} is no address of a worker; write those that {team.client!r}.nthreads() lists"
+        )
+
+
 def known_following(arrived: Team) -> Team:
     """Return the team that follows the cluster here, if it is the one that arrived; else the one that arrived.
 

@@ -19,6 +19,7 @@ from distarray.expr.expr import SOURCE, BlockName, Environment, Expr, Stored, po
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.runtime import passage, planning, prepare
+from distarray.runtime.bundles import named_blocks
 from distarray.runtime.held import ahead, standing_of
 from distarray.runtime.hosts import check_room, host_cut
 from distarray.runtime.memory import is_limit_set, memory_limit
@@ -208,7 +209,7 @@ def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is
 def _coming(node: Expr, cut: Sharding) -> Expr:
     """Return what stands for data that are to be sent from this process."""
     there = Expr(SOURCE, (), node.shape, node.dtype, node.env)
-    there.memo = Stored(cut, [("dx-host", id(node), tile) for tile in range(cut.n_tiles)])
+    there.memo = Stored(cut, named_blocks(cut, "dx-host", id(node)))
     return there
 
 
@@ -220,7 +221,7 @@ def _on_client(node: Expr, env: Environment) -> Stored:
 
 def _promised(node: Expr, cut: Sharding) -> Stored:
     """Return the memo of what will lie so."""
-    return Stored(cut, [BlockName(("dx-crossing", id(node), tile)) for tile in range(cut.n_tiles)])
+    return Stored(cut, [BlockName(key) for key in named_blocks(cut, "dx-crossing", id(node))])
 
 
 def passage_of(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> passage.Passage | None:

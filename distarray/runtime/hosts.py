@@ -23,6 +23,7 @@ from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Plan
 from distarray.runtime import counters
 from distarray.runtime.budget import excess_of, refuse
+from distarray.runtime.bundles import named_blocks
 from distarray.runtime.held import peaks_of
 from distarray.runtime.members import LOCK, executor_for
 from distarray.runtime.planning import (
@@ -96,7 +97,7 @@ def as_cut(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> dict[int, Exp
     for number, node in enumerate(hosts):
         cut = cuts[id(node)]
         found[id(node)] = there = Expr(node.op, (), node.shape, node.dtype, node.env, pin=node.pin)
-        there.memo = Stored(cut, [("dx-host", number, t) for t in range(len(dealt(cut).places))])
+        there.memo = Stored(cut, named_blocks(cut, "dx-host", number))
     return found
 
 

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from distarray.expr.expr import Environment, Expr
-from distarray.kernels.tasks import SCRATCH
+from distarray.kernels.tasks import MADE_BY_READ
 from distarray.lower.credits import Programs, Sizes, held_at_steps, peaks
 from distarray.lower.footprint import Need, footprint
 from distarray.lower.liveness import Liveness, sizes_of
@@ -176,7 +176,7 @@ def _bounded(instance: Instance) -> list[_Bounded]:
 def makes_little(lowered: Lowered, graph: Graph, env: Environment) -> bool:
     """Return whether members could hold all that tasks read, make and send, without ever freeing any of it."""
     given = sum([node.nbytes for node in graph.nodes if node.memo is not None])
-    return has_room(env, given + SCRATCH * lowered.most_nbytes)
+    return has_room(env, given + MADE_BY_READ * lowered.most_nbytes)
 
 
 def _made_alone(instance: Instance, others: Callable[[], Iterable[Expr] | None]) -> frozenset[Leaf]:
@@ -295,7 +295,7 @@ def _tried(instance: Instance, sizes: Sizes, ahead: int, made: frozenset[Leaf], 
     programs = template.with_credits(ahead, made)
     recipes, _, blocks = template.with_making(made)
     own = {key: nbytes[leaf] for key, leaf in blocks.items()}
-    making = {key: SCRATCH * n for key, n in own.items()}
+    making = {key: MADE_BY_READ * n for key, n in own.items()}
     sizes = Sizes({**sizes.results, **own}, {**sizes.needs, **making}, sizes.coming)
     given = {
         program.sent[slot][0]: nbytes[ref]

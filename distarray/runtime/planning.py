@@ -74,6 +74,13 @@ def found_plan(graph: Graph, env: Environment, *, is_kept: bool = True) -> Plan:
 
 
 def fit_to_memory(plan: Plan, graph: Graph, env: Environment, *, is_kept: bool = True) -> Plan:
+    """Return a plan, cut into more waves where it is counted to hold more than members may.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If no number of waves fits.
+    """
     if is_kept and any(is_beyond_memory(graph.nodes[i]) for i in graph.kept):
         return plan  # it is only looked at: see `check_held`
     limits = limits_of(env)

@@ -665,3 +665,11 @@ def test_an_array_of_four_times_the_memory_limit_streams(cluster4: Any) -> None:
     np.testing.assert_allclose([mean, std], [expected.mean(), expected.std()], atol=1e-12)
     stored = cluster4.run(lambda dask_worker: sum(dask_worker.data.get(k).nbytes for k in list(dask_worker.data)))
     assert sum(stored.values()) < limit
+
+
+@pytest.mark.parametrize("members", [(0, 1), ("a", "b")])
+def test_members_that_can_be_no_workers_are_refused_before_anything_is_made(client: Any, members: Any) -> None:
+    team = dx.Team(2, "x", client, members)
+    with counting() as c, pytest.raises(dx.ShardingError, match="is no address of a worker"):
+        dx.asarray(np.arange(4), team=team)
+    assert c.tasks == 0

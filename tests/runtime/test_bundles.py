@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from on_workers import keys_but_templates, keys_in_memory, sum_of_some
 
 import distarray as dx
+from distarray.expr.expr import Stored
 from distarray.kernels.loans import owner
 from distarray.lower.bundling import Output, bundle_of, kept_of, tile_key
 from distarray.lower.recipes import Leaf
 from distarray.runtime import instantiate
-from distarray.runtime.bundles import Bundle, BundledBlocks, BundledTile
+from distarray.runtime.bundles import Bundle, BundledBlocks, BundledTile, holdings, named_blocks
 from distarray.runtime.cluster import ClusterExecutor
 from distarray.sharding.dealing import dealt
 from distarray.sharding.mesh import Mesh
@@ -327,3 +328,12 @@ def test_a_worker_killed_at_any_moment_loses_no_bundle(mortal_cluster: Any, seed
     np.testing.assert_allclose(np.asarray(x), expected)
     del x
     eventually(lambda: kept(mortal_cluster) == 0)
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_what_stands_for_blocks_stands_for_their_copies_too(is_copied: bool) -> None:
+    cut = Sharding(Mesh(("x",), (3,)), ((), ()), is_copied=is_copied)
+    node = dx.zeros((4, 5), team=dx.Team((3,), ("x",))).__dx_node__()
+    node.memo = Stored(cut, named_blocks(cut, "dx-host", 7))
+    found = [(member, nbytes, ref) for member, nbytes, ref in holdings(node)]
+    assert found == [(n, 4 * 5 * 8, ("dx-host", 7, n)) for n in range(3 if is_copied else 1)]

@@ -1,9 +1,10 @@
-"""The planner of the engine: a plan of the first planner, or one that a search over the whole expression finds better.
+"""The planner of the engine: the plan that propagation gives, or one that a search over the whole expression finds.
 
-There are three tiers. A graph of elementwise work and reductions whose operands lie alike follows their cut, and so
-do one whose arrays are one block each, and one of which somebody said member by member who holds what. For every other
-graph the search runs at once if its time is a small part of what the plan of the first planner is predicted to take.
-Else that plan is provisional, and the search runs when the same graph has come often enough, if some runs repay it.
+There are three tiers. First: graphs that propagation alone plans, since no other cut can be better: elementwise work
+and reductions whose operands lie alike, arrays of one block each, and arrays of which somebody said member by member
+who holds what. Second: graphs for which the search runs at once, since its time is a small part of what the propagated
+plan is predicted to take. Third: all others, whose propagated plan is provisional; the search runs when the same graph
+has come often enough, if some runs repay it.
 Host arrays that are about to be cut are worth more: how they are cut stays.
 """
 
