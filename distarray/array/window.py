@@ -186,7 +186,9 @@ hooks.is_waiting = is_waiting
 
 
 def flush() -> None:
-    """Run what is pending in this thread; on a cluster without waiting, but for the window before the last."""
+    """Run what is pending in this thread. On a cluster it only waits for the oldest window, once more than `IN_FLIGHT` are
+    under way.
+    """
     window = _local.window
     failed = window.failed
     nodes = [n for n in _waiting(window) if n not in failed and not streams(n)]

@@ -58,7 +58,8 @@ def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...],
     Parameters
     ----------
     params
-        Labels of each block, labels of the result, join, monoid; the last one is the function of a join of the user's.
+        Labels of each block, labels of the result, join, monoid, and what kernels do not read; after these the function
+        of a join, if that is the user's.
     dtype
         Of the result that the partial ones become.
     """

@@ -23,7 +23,7 @@ FinishOf: TypeAlias = Callable[[Expr, Loops, int], Finish]
 
 
 def finish_of_contraction(node: Expr, loops: Loops, number: int) -> Finish:
-    """Return how sums over parts of the joined loops become the elements of a contraction."""
+    """Return how partial results over parts of the aggregated loops become the elements of a contraction."""
     monoid = node.params.monoid
     return Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents)
 

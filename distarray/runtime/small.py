@@ -34,7 +34,8 @@ from distarray.types import HostArray
 
 #: Larger arrays gain more by a pass in slices, and by threads, than a plan and a program take.
 SMALL_NBYTES = 4 << 20
-#: Bytes that are read and made in the time that a plan and its tasks take: so much is gained by all other threads.
+#: Bytes that one thread reads and makes in the time that a plan and its tasks take. What n threads do together takes 1 / n
+#: of the time, so up to n / (n - 1) times as many bytes are passed over faster by one thread without a plan.
 BRIEF_NBYTES = 9 << 20
 #: Bytes up to which operations on data of a cluster's client are computed here also where workers may need the
 #: results, and up to which what is made from nothing is kept.
@@ -281,7 +282,8 @@ MOST = "most"
 
 
 def found_in(env: Environment) -> dict[Any, Any]:
-    """Return what was found of an environment and follows from `OPTIONS`, to be added to: `MOST` alone after one
+    """Return what was found of an environment and follows from `OPTIONS`: a dict that holds `MOST`, and to which callers
+    add what they find (`array.at_call` its calls that are ready). It is a new one, with `MOST` alone, after an option
     changed.
 
     Of a cluster other things hold while nothing but data of the client's is there, and while some of it may meet what
