@@ -186,8 +186,8 @@ hooks.is_waiting = is_waiting
 
 
 def flush() -> None:
-    """Run what is pending in this thread. On a cluster it only waits for the oldest window, once more than `IN_FLIGHT` are
-    under way.
+    """Run what is pending in this thread. On a cluster it waits only for the oldest window, once more than `IN_FLIGHT`
+    are under way.
     """
     window = _local.window
     failed = window.failed
