@@ -34,8 +34,8 @@ from distarray.types import HostArray
 
 #: Larger arrays gain more by a pass in slices, and by threads, than a plan and a program take.
 SMALL_NBYTES = 4 << 20
-#: Bytes that one thread reads and makes in the time that a plan and its tasks take. What n threads do together takes 1 / n
-#: of the time, so up to n / (n - 1) times as many bytes are passed over faster by one thread without a plan.
+#: Bytes that one thread reads and makes in the time that a plan and its tasks take. What n threads do together takes
+#: 1 / n of the time, so up to n / (n - 1) times as many bytes are passed over faster by one thread without a plan.
 BRIEF_NBYTES = 9 << 20
 #: Bytes up to which operations on data of a cluster's client are computed here also where workers may need the
 #: results, and up to which what is made from nothing is kept.
