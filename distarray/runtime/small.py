@@ -282,9 +282,10 @@ MOST = "most"
 
 
 def found_in(env: Environment) -> dict[Any, Any]:
-    """Return what was found of an environment and follows from `OPTIONS`: a dict that holds `MOST`, and to which callers
-    add what they find (`array.at_call` its calls that are ready). It is a new one, with `MOST` alone, after an option
-    changed.
+    """Return what was found of an environment and follows from `OPTIONS`.
+
+    It is a dict that holds `MOST`, and to which callers add what they find (`array.at_call` its calls that are ready);
+    after an option changed it is a new one.
 
     Of a cluster other things hold while nothing but data of the client's is there, and while some of it may meet what
     workers have (`_may_be_sent`).
