@@ -44,6 +44,8 @@ def _fft_into(out: Block, x: Block, *, params: Any) -> None:
     """Fill a block with what `_fft` gives; numpy's transforms do, and hold no more than a run of rows beside it."""
     name, n, norm = params
     transform, run = getattr(np.fft, name), out.shape[:-1]
+    if 0 in run:
+        return
     if _is_cast(name, x.dtype):
         run = slice_extents(run, max(1, _RUN_NBYTES // (16 * max(out.shape[-1], x.shape[-1]))))
     elif x.dtype != out.dtype and name in _IN_PLACE:

@@ -213,7 +213,9 @@ class ScheduledRuns:
         elif finish == "forgotten" and not run.is_over:
             self._soon(run, self._lose)
         elif finish == "erred":
-            self._soon(run, self._fail, facts.get("exception") or run.programs[member].exception)
+            failed = run.programs[member]
+            blamed = failed.exception_blame or failed  # what it was to be given may have failed
+            self._soon(run, self._fail, facts.get("exception") or blamed.exception)
 
     def settled(self, keys: Any) -> None:
         """Note results that are forgotten, or whose lineage is cut: nothing is to be made again for them."""

@@ -48,6 +48,17 @@ def test_dtype_is_numpys(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES_1D)
+@pytest.mark.parametrize(("shape", "axis"), [((0, 6), -1), ((6, 0), 0), ((2, 0, 3), 0)])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_no_rows_are_transformed_to_none(name: str, shape: tuple[int, ...], axis: int, dtype: str) -> None:
+    x = np.zeros(shape, dtype)
+    expected = getattr(np.fft, name)(x, axis=axis)
+    for options in ({}, {"eager_bytes": 0, "block_bytes": 0}):
+        with dx.config.set(options):
+            np.testing.assert_array_equal(getattr(dx.fft, name)(dx.asarray(x), axis=axis), expected, strict=True)
+
+
+@pytest.mark.parametrize("name", NAMES_1D)
 @pytest.mark.parametrize("n", [None, 300, 500])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "g", "i4", "?", "F", "D", "G"])
 def test_few_rows_are_cast_at_a_time(name: str, n: int | None, dtype: str) -> None:

@@ -43,6 +43,7 @@ from distarray.lower.template import Lowered, Template
 from distarray.runtime import cluster as runtime_cluster
 from distarray.runtime import member_runs, member_tasks, planning, timelines
 from distarray.runtime.counters import counting
+from distarray.runtime.exports import for_each_block
 from distarray.runtime.members import executor_for
 from distarray.runtime.task_graph import MemberRun
 from distarray.runtime.wire import PLUGIN
@@ -236,6 +237,27 @@ def test_an_error_ends_the_programs_of_its_run_and_no_other(cluster: Any) -> Non
     assert any("map_blocks" in note and Path(__file__).name in note for note in raised.value.__notes__)
     np.testing.assert_array_equal(np.asarray(x + x.T), a + a.T)
     del y, bad, raised
+    eventually(lambda: nothing_left(cluster))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_run_ends_of_which_some_programs_are_given_what_failed(cluster: Any, is_last: bool) -> None:
+    """The others wait for messages of those: they are told the error, before they begin or after."""
+    a = np.arange(48.0 * 48).reshape(48, 48)
+    x = rows(a).persist()
+    n = 48 * (48 - x.chunks[0][-1]) if is_last else 0  # the first element of a block
+    for is_made_first in (True, False):
+        with dx.config.set(errors="deferred"):
+            bad = dx.map_blocks(lambda block: fails_at(n, block), x, dtype=x.dtype).persist()
+        if is_made_first:
+            time.sleep(0.3)
+        for target in (bad.rechunk((16, 24)), bad + bad.T):
+            with pytest.raises(ZeroDivisionError, match="on purpose"):
+                for_each_block(target.__dx_node__(), lambda block, device, member: None, lambda box: ())
+        with pytest.raises(ZeroDivisionError, match="on purpose"):
+            np.asarray(bad.rechunk((16, 24)))
+        del bad, target
     eventually(lambda: nothing_left(cluster))
 
 
