@@ -242,11 +242,13 @@ def _finish(low: Lowering, grown: _Grown) -> None:
         low.fill_empty(i)
     for member, results in found.items():
         keys, refs = grown.keys[member], list(dict.fromkeys([ref for _, _, ref in results]))
-        if len(refs) == 1:
-            last = refs[0]
+        if refs == keys[-1:]:
+            (last,) = refs
         else:
-            last = low.emit("tile", "chain", tasks.together, refs, member, results[0][1])
-            projected = dict(zip(refs, low.results(last, len(refs), member, results[0][1]), strict=True))
+            where = member, results[0][1]
+            last = low.emit("tile", "chain", tasks.together, refs, *where)
+            taken = [low.emit("project", "item", tasks.project, (n, last), *where) for n in range(len(refs))]
+            projected = dict(zip(refs, taken, strict=True))
             for i, number, ref in results:
                 low.located[i].refs[number] = projected[ref]
         low.template.chains.update({key: last for key in keys if key != last})

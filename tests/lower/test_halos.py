@@ -88,6 +88,17 @@ def test_a_chain_is_one_exchange_and_one_task_for_each_member() -> None:
     assert c.bytes_moved == 6 * (3 * 20 + 18) * 8  # as many rows as there are steps; of the last no corners
 
 
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_of_a_task_that_makes_more_than_is_needed_one_result_is_kept(n: int) -> None:
+    a = np.arange(n, 0, -1)
+    with dx.use(team=TEAMS[2][0]), dx.config.set(eager_bytes=0):
+        x = dx.asarray(a) + 0
+        member = dx.isin(x, x)
+        x[::-1] = x * member
+        np.testing.assert_array_equal(np.asarray(dx.nonzero(x)[0]), np.arange(n))
+        np.testing.assert_array_equal(np.asarray(x), a[::-1])
+
+
 def test_results_that_shrink_and_are_kept_on_the_way() -> None:
     team, sharding = TEAMS[0]
     a, x = placed(team, sharding, 100, 6)
