@@ -40,7 +40,9 @@ def runs_at_once(node: Expr) -> bool:
     elif op is TAKE or op is TAKE_PUT:
         # Positions that came with the call were checked then.
         at = 1 if op is TAKE else 2
-        if all(o.memo is not None or is_position(o) for o in node.operands[at:] if type(o) is Expr):
+        is_computed = op is TAKE_PUT and node.params.mode != "set"
+        known = all(o.memo is not None or is_position(o) for o in node.operands[at:] if type(o) is Expr)
+        if known and not (is_computed and node.is_to_raise):
             return False
     return (op.may_raise or node.is_to_raise) and not errors_wait()
 

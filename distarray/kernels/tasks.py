@@ -353,10 +353,8 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
 
 
 def _joined(reads: Sequence[Read], values: Sequence[Any], backend: Any) -> list[Array]:
-    """Return the operands of a contraction.
-
-    Those that are one array in two orders of its axes are put together once: BLAS has half the work with a matrix times
-    its transpose, if it sees that.
+    """Return the operands of a contraction: those that are one array in two orders of its axes are put together once,
+    since BLAS has half the work with a matrix times its transpose, if it sees that.
     """
     blocks: list[Array] = []
     for k, read in enumerate(reads):
@@ -553,9 +551,16 @@ def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: 
     backend = backend_for(stage.device, member)
     base = backend.adopt(base)
     new = base if inplace and is_ours(base) else backend.copy(base)
-    for part in chain.from_iterable(parts):
-        here = tuple([backend.adopt(a) if hasattr(a, "dtype") else a for a in part])
-        tables.put_apply(backend.xp, new, here, stage.params)
+    each = chain.from_iterable(parts)
+    here = [tuple([backend.adopt(a) if hasattr(a, "dtype") else a for a in part]) for part in each]
+    return _put(stage, backend, new, here)
+
+
+def _put(stage: StageSpec, backend: Any, new: Array, parts: Sequence[tuple[Any, ...]]) -> Array:
+    """Return a block into which parts were written, in order."""
+    with hearing(stage.params.mode, stage.where):
+        for part in parts:
+            tables.put_apply(backend.xp, new, part, stage.params)
     return new
 
 
@@ -581,9 +586,7 @@ def put_here(
     parts = _put_parts(stage, tile, boxes, args, backend)
     if new is base:  # which may be what is written, or say where
         parts = [_apart(backend, part, base) for part in parts]
-    for part in parts:
-        tables.put_apply(backend.xp, new, part, stage.params)
-    return new
+    return _put(stage, backend, new, parts)
 
 
 @_explained

@@ -673,3 +673,21 @@ def test_members_that_can_be_no_workers_are_refused_before_anything_is_made(clie
     with counting() as c, pytest.raises(dx.ShardingError, match="is no address of a worker"):
         dx.asarray(np.arange(4), team=team)
     assert c.tasks == 0
+
+
+@pytest.mark.parametrize(
+    ("ufunc", "index", "value"), [("add", [0, 1], -np.inf), ("divide", [0], np.inf), ("multiply", [19], 0.0)]
+)
+def test_updates_at_positions_heed_the_floating_point_state(client: Any, ufunc: str, index: Any, value: float) -> None:
+    a = np.full(20, np.inf)
+    update = getattr(np, ufunc).at
+    with dx.config.set(block_bytes=0, eager_bytes=0):
+        x = rows(a) + 0
+        with np.errstate(all="raise"), pytest.raises(FloatingPointError, match=f"invalid value encountered in {ufunc}"):
+            update(x, index, value)
+        np.testing.assert_array_equal(np.asarray(x), a)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            update(x, index, value)
+            update(a, index, value)
+            np.testing.assert_array_equal(np.asarray(x), a)
