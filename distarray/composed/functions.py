@@ -28,7 +28,7 @@ from distarray.array.handle import is_scalar
 from distarray.array.out import hosted, into, writes_host
 from distarray.composed.creation import empty_like, zeros
 from distarray.composed.nonzero import flatnonzero
-from distarray.composed.views import as_distarray, beside, moveaxis
+from distarray.composed.views import all_beside, as_distarray, beside, moveaxis
 from distarray.expr.bind import broadcast_shapes as common_shape
 from distarray.expr.bind import check_mask, nested
 from distarray.expr.expr import Expr
@@ -103,7 +103,8 @@ def array_equiv(a1: Any, a2: Any) -> bool:
 def _arrays(a1: Any, a2: Any) -> tuple[DistArray, DistArray] | None:
     """Return both as arrays; what is nested unevenly is none, and equal to nothing."""
     try:
-        return as_distarray(a1), as_distarray(a2)
+        first, second = all_beside(a1, a2)
+        return first, second
     except ValueError:
         return None
 

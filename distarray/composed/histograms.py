@@ -113,7 +113,7 @@ def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
 @side_by_side
 def digitize(x: Any, bins: Any, right: bool = False) -> DistArray:
     """Return in which bin each element falls; `bins` rise or fall."""
-    x = as_it_is(x)
+    x = as_it_is(beside(bins, x))
     if x.dtype.kind == "c":
         raise TypeError("x may not be complex")
     edges = bins if isinstance(bins, DistArray) else host_array(bins, "bins")

@@ -12,7 +12,7 @@ from distarray.array.access import cast
 from distarray.array.array import DistArray
 from distarray.array.indexing import positions
 from distarray.array.out import into_copied
-from distarray.composed.views import as_distarray
+from distarray.composed.views import all_beside, as_distarray
 from distarray.expr.expr import Expr, source
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.families import by_numpy
@@ -70,11 +70,10 @@ def flatnonzero(a: Any, /) -> DistArray:
 @side_by_side
 def compress(condition: Any, a: Any, /, axis: int | None = None, out: Any = None) -> DistArray:
     """Return the elements of `a` along `axis` where `condition` is true; of the flattened array by default."""
-    x = as_distarray(a)
+    x, mask = all_beside(a, condition)
     if axis is None or not x.ndim:
         x, axis = x.ravel(), axis or 0
     axis = normalize_axis(axis, x.ndim)
-    mask = as_distarray(condition)
     if mask.ndim != 1:
         raise ValueError("condition must be a 1-d array")
     (at,) = positions("compress", _true(mask)[1])
@@ -85,4 +84,4 @@ def compress(condition: Any, a: Any, /, axis: int | None = None, out: Any = None
 @side_by_side
 def extract(condition: Any, arr: Any, /) -> DistArray:
     """Return the elements of `arr` where `condition` is true, flattened."""
-    return compress(as_distarray(condition).ravel(), arr)
+    return compress(all_beside(condition, arr)[0].ravel(), arr)

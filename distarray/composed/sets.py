@@ -13,7 +13,7 @@ import numpy as np
 
 from distarray.arguments import normalize_axis
 from distarray.array.array import DistArray
-from distarray.composed.views import as_distarray, beside, without_number
+from distarray.composed.views import all_beside, as_distarray, beside, without_number
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, joining, sets, sorting
 from distarray.ops.families import by_numpy
@@ -116,12 +116,12 @@ def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False,
 @side_by_side
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> DistArray:
     """Return `isin` of a flattened array."""
-    return isin(as_distarray(ar1).ravel(), ar2, assume_unique=assume_unique, invert=invert)
+    return isin(all_beside(ar1, ar2)[0].ravel(), ar2, assume_unique=assume_unique, invert=invert)
 
 
 def _flat(name: str, arrays: Sequence[Any], *, distinct: bool) -> list[DistArray]:
     """Return arrays as vectors; their distinct elements, if `distinct`."""
-    flat = [as_distarray(a).ravel() for a in arrays]
+    flat = [a.ravel() for a in all_beside(*arrays)]
     return [sets.distinct(name, x, equal_nan=True)["values"] for x in flat] if distinct else flat
 
 
@@ -161,8 +161,7 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
 @side_by_side
 def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
     """Return the distinct elements of the first array that are not in the second."""
-    ar1 = as_distarray(ar1)
-    ar2 = beside(ar1, ar2)  # which may be refused: before anything is computed
+    ar1, ar2 = all_beside(ar1, ar2)  # which may be refused: before anything is computed
     (x,) = _flat("setdiff1d", (ar1,), distinct=not assume_unique)
     left = sets.compressed("setdiff1d", isin(x, ar2, invert=True), x)
     return left[0]  # type: ignore[no-any-return]  # boxed as x is

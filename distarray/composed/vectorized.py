@@ -14,7 +14,7 @@ import numpy as np
 from distarray.arguments import NOT_GIVEN, callback, integer
 from distarray.composed.gufunc import apply_gufunc
 from distarray.composed.user_function import UserFunction
-from distarray.composed.views import as_distarray
+from distarray.composed.views import all_beside
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.types import DType, DTypeLike
@@ -99,7 +99,7 @@ class vectorize:  # the name is numpy's
 
 def _applied(function: Callable[..., Any], given: Sequence[Any], signature: str | None, otypes: str | None) -> Any:
     """Return a function of elements, or of the core dimensions of `signature`, applied to arrays."""
-    arrays = [as_distarray(value) for value in given]
+    arrays = all_beside(*given)
     sizes: dict[str, int] = {}
     if otypes is None:
         results = _first_results(function, arrays, signature)

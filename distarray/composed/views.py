@@ -35,6 +35,12 @@ def as_distarray(x: Any) -> DistArray:
     return asarray(x)
 
 
+def all_beside(*given: Any) -> list[DistArray]:
+    """Return arrays: host data and numbers live where the first array of ours does."""
+    first = next((value for value in given if isinstance(value, DistArray)), None)
+    return [beside(first, value) for value in given]
+
+
 def as_it_is(x: Any) -> DistArray:
     """Return an array with the elements that `x` has now, whatever is written to it later: nothing is copied.
 
@@ -194,7 +200,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: boo
     ``indexing="xy"`` exchanges the first two axes, as plots want it. With ``copy=False`` they are views, of which those
     that broadcast are read-only.
     """
-    own = [as_distarray(x) for x in arrays]
+    own = all_beside(*arrays)
     if copy:
         return tuple(creation.meshgrid(*own, indexing=indexing, sparse=sparse))
     grid = lenses.grid_lenses([x.size for x in own], indexing, sparse)

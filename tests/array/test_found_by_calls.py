@@ -221,6 +221,27 @@ def test_products_make_an_array_of_a_number_first(name: str, number: Any, dtype:
     assert_same(getattr(dx, name)(number, named(host)), getattr(np, name)(number, host))
 
 
+NUMBERS_BESIDE: dict[str, Any] = {
+    "vectorize": lambda xp, y: xp.vectorize(lambda a, b: a * b + 1)(y, 3),
+    "vectorize, number first": lambda xp, y: xp.vectorize(lambda a, b: a * b + 1)(3, b=y),
+    "array_equiv": lambda xp, y: xp.array_equiv(y, 3),
+    "compress": lambda xp, y: xp.compress(y > 2, 3 * [5]),
+    "extract": lambda xp, y: xp.extract(True, y[:1]),
+    "digitize": lambda xp, y: xp.digitize(3, y),
+    "in1d": lambda xp, y: xp.isin(3, y),
+    "intersect1d": lambda xp, y: xp.intersect1d(y, 3),
+    "setdiff1d": lambda xp, y: xp.setdiff1d(3, y),
+    "setxor1d": lambda xp, y: xp.setxor1d(y, 3),
+    "meshgrid": lambda xp, y: xp.meshgrid(y, 3)[0],
+}
+
+
+@pytest.mark.parametrize("call", NUMBERS_BESIDE.values(), ids=NUMBERS_BESIDE)
+def test_a_number_is_made_where_the_array_beside_it_is(call: Any) -> None:
+    host = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(np.asarray(call(dx, named(host))), call(np, host))
+
+
 def test_nan_of_a_vector_are_one_element_along_its_axis_too() -> None:
     host = np.array([1, np.nan, np.inf, -np.inf, -0.0, 0.0, 2.5, np.nan, -3])
     cut = dx.asarray(host, team=dx.Team((3,), ("r",)), sharding=("r",))
