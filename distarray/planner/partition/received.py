@@ -20,7 +20,8 @@ class Received:
     """A Received knows which elements of each node each member was sent so far: they come once."""
 
     def __init__(self) -> None:
-        self._boxes: dict[int, list[tuple[Numbers, Numbers]]] = {}
+        #: By node: the lower and upper bounds of boxes (boxes, members, axes), with room for more, and their number.
+        self._boxes: dict[int, tuple[Numbers, int]] = {}
 
     def less(self, node: int, view: View, loops: Loops, held: Boxes, boxes: Boxes, elements: Numbers) -> Numbers:
         """Return the elements (members) of a node that a stage is sent and was not sent before, and note them.
@@ -31,13 +32,14 @@ class Received:
             What members have of the node, and work on: for one cut each.
         """
         lo, hi = source_boxes(view, loops, boxes)
-        known = self._boxes.setdefault(node, [])
-        most = np.zeros(len(elements))
-        for a, z in known:
-            first, last = np.maximum(lo, a), np.minimum(hi, z)
-            again = _volume(first, last) - _volume(np.maximum(first, held.lo[0]), np.minimum(last, held.hi[0]))
-            most = np.maximum(most, again)
-        known.append((lo, hi))
+        known, n = self._boxes.get(node, (np.empty((2, 1, *lo.shape), np.int64), 0))
+        first, last = np.maximum(lo, known[0, :n]), np.minimum(hi, known[1, :n])
+        again = _volume(first, last) - _volume(np.maximum(first, held.lo[0]), np.minimum(last, held.hi[0]))
+        most = again.max(axis=0, initial=0.0)
+        if n == known.shape[1]:
+            known = np.concatenate([known, np.empty_like(known)], axis=1)
+        known[:, n] = lo, hi
+        self._boxes[node] = known, n + 1
         return np.maximum(elements - most, 0.0)
 
 
