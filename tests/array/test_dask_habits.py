@@ -9,8 +9,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
+from dask import graph_manipulation
 
 import distarray as dx
 from distarray import config
@@ -372,6 +374,14 @@ def _optimized() -> None:
 
 def test_optimize_gives_an_array_of_its_own() -> None:
     _optimized()
+
+
+@pytest.mark.parametrize("name", ["bind", "wait_on", "clone"])
+def test_tasks_are_given_no_other_names(name: str) -> None:
+    function = getattr(graph_manipulation, name)
+    for x in (rows(), rows() + 1, dx.arange(300_000.0).reshape(3000, 100)):
+        with pytest.raises(dx.NotSupportedError, match="other names"):
+            dask.compute(function(x, [da.ones(3)]) if name == "bind" else function(x))
 
 
 def test_wait_keeps_what_it_waited_for() -> None:

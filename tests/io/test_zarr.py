@@ -565,3 +565,19 @@ def test_what_was_read_from_a_place_that_is_written_since_survives_its_worker(
         np.testing.assert_array_equal(np.asarray(derived), a + 1)
         np.testing.assert_array_equal(np.asarray(read + derived), 2 * a + 1)
     np.testing.assert_array_equal(zarr.open_array(path)[...], a * 2)
+
+
+@pytest.mark.parametrize("is_path", [False, True])
+@pytest.mark.parametrize("mode", ["w-", "w", "a"])
+def test_an_array_in_a_group_has_the_format_of_the_group(tmp_path: Path, is_path: bool, mode: Any) -> None:
+    """zarr finds no arrays of format 2 beside one of format 3."""
+    root = zarr.open_group(tmp_path, mode="w", zarr_format=2)
+    root.create_array("g/a", data=A)
+    options = {"append_dim": 0} if mode == "a" else {}
+    made = dx.asarray(A, team=T4).to_zarr(tmp_path if is_path else root, "g/b", mode=mode, **options)
+    assert made.metadata.zarr_format == 2
+    found = zarr.open_group(tmp_path, mode="r")["g"]
+    assert sorted(found.array_keys()) == ["a", "b"]
+    np.testing.assert_array_equal(found["b"][:], A)
+    newer = dx.asarray(A).to_zarr(tmp_path / "new.zarr", "g/b")
+    assert newer.metadata.zarr_format == 3
