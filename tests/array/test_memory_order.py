@@ -169,3 +169,14 @@ def test_a_copy_of_an_array_without_axes_is_one() -> None:
         x = xp.asarray(np.arange(1.0)).reshape(()).copy()
         x.reshape((1,))[...] = 7
         assert float(x) == 7
+
+
+@pytest.mark.parametrize("dtype", ["i8", "?", "f8", "c16"])
+def test_nan_to_num_keeps_the_order(dtype: str) -> None:
+    host = np.asfortranarray(np.arange(12).reshape(3, 4).astype(dtype))
+    made = dx.nan_to_num(dx.asarray(host))
+    assert made.strides == np.nan_to_num(host).strides
+    made.T.ravel()[:3] = 1
+    expected = np.nan_to_num(host)
+    expected.T.ravel()[:3] = 1
+    np.testing.assert_array_equal(np.asarray(made), expected)
