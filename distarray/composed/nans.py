@@ -33,6 +33,8 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     """
     array = as_distarray(x)
     made: DistArray = elementwise.nan_to_num(array, copy, nan, posinf, neginf)
+    if array.dtype.kind not in "fc":
+        made = array.astype(array.dtype)  # which lies as numpy's copy does
     if not copy and array is x:
         if array.dtype.kind in "fc":
             array[...] = made

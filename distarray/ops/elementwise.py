@@ -450,11 +450,11 @@ def nan_to_num(
 
     `copy` is numpy's; the result is a new array in any case (`distarray.nan_to_num` writes to arrays).
     """
-    node, _ = one_array("nan_to_num", x)
+    node, box = one_array("nan_to_num", x)
     if copy is not None:
         flag(copy, "copy")
     if node.dtype.kind not in "fc":
-        return astype(x, node.dtype)  # which lies as numpy's copy does
+        return box(node)
     given: tuple[tuple[str, Any], ...] = (("nan", nan), ("posinf", posinf), ("neginf", neginf))
     for name, value in given:
         if value is None or isinstance(value, float | int) or node.dtype.kind == "c":
