@@ -558,7 +558,7 @@ def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: 
 
 def _put(stage: StageSpec, backend: Any, new: Array, parts: Sequence[tuple[Any, ...]]) -> Array:
     """Return a block into which parts were written, in order."""
-    with hearing(stage.params.mode, stage.where):
+    with hearing("cast" if stage.params.mode == "set" else stage.params.mode, stage.where):
         for part in parts:
             tables.put_apply(backend.xp, new, part, stage.params)
     return new
