@@ -54,8 +54,9 @@ def map_blocks(
     func
         Takes one block for each array of `args`, other arguments as they are. Its result must have the shape of the
         broadcast blocks, but for `drop_axis`, `new_axis` and `chunks`. It must work for blocks of any size: the planner
-        cuts. What it returned is kept as it is, so it may not write to that later. If it has a parameter ``block_id`` it is given the index of the block of the result, for ``block_info``
-        Dask's dictionary of shapes and places; then the blocks are the tiles of the largest array as it lies.
+        cuts. What it returned is kept as it is, so it may not write to that later. If it has a parameter ``block_id``
+        it is given the index of the block of the result, for ``block_info`` Dask's dictionary of shapes and places;
+        then the blocks are the tiles of the largest array as it lies.
     args
         Arrays and other arguments.
     dtype
