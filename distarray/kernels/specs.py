@@ -113,6 +113,27 @@ class Region(NamedTuple):
     operands: tuple[Part, ...]
 
 
+class WrittenBox(NamedTuple):
+    """A WrittenBox is where a tile writes into a tile of a base.
+
+    Parameters
+    ----------
+    arg
+        Number of the argument that is the base's tile.
+    lens
+        From that to the written box.
+    is_inplace
+        Whether the base's tile itself is written.
+    is_most
+        Whether the box is most of the tile.
+    """
+
+    arg: int
+    lens: Affine
+    is_inplace: bool
+    is_most: bool
+
+
 class Generate(NamedTuple):
     """A Generate is an operand that is made on the spot from its global index box."""
 
@@ -308,7 +329,7 @@ class TileSpec:
     finish
         Shapes of the results of reductions that end in this tile; None where partial results go on.
     write
-        (argument, lens from the base's tile to the written box, in place, most of the tile): of a tile that writes.
+        Of a tile that writes.
     hazard
         Whether the program reads the tile that it writes in place, elsewhere than it writes.
     offset
@@ -332,7 +353,7 @@ class TileSpec:
     assembled: tuple[Read, ...] = ()
     generated: tuple[Generate, ...] = ()
     finish: tuple[tuple[int, ...] | None, ...] = ()
-    write: tuple[int, Affine, bool, bool] | None = None
+    write: WrittenBox | None = None
     hazard: bool = False
     offset: tuple[int, ...] = ()
     reads: tuple[Read, ...] = ()

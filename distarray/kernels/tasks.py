@@ -173,11 +173,10 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     copy_back = None
     if stage.writes:
         assert tile.write is not None
-        arg, lens, inplace, _ = tile.write
-        base = values[arg]
+        lens, base = tile.write.lens, values[tile.write.arg]
         if started is not None:
             new_base = started[-1]
-        elif inplace and is_ours(base):
+        elif tile.write.is_inplace and is_ours(base):
             new_base = base
         else:
             new_base = backend.empty(base.shape, base.dtype, backend.layout_of(base))

@@ -20,6 +20,9 @@ from distarray.lower.messages import Key
 from distarray.lower.recipes import Recipe, is_key
 from distarray.lower.template import Template
 
+#: Records among the arguments of a task, before those that the records count.
+_N_RECORDS = 2
+
 
 @dataclass(slots=True, eq=False)
 class _Group:
@@ -239,12 +242,12 @@ def _in_place(args: Sequence[object], own: Collection[int]) -> list[object]:
     """Return the arguments of a link; a write takes over a block if that is its own."""
     given = list(args)
     for i, a in enumerate(given):
-        # arguments after the two records are what the record counts
-        if type(a) is TileSpec and a.write is not None and a.write[0] + 2 in own and not a.write[2]:
-            base, lens, _, most = a.write
-            elsewhere = any(p.arg == base and p.lens != lens for r in a.regions for p in r.operands) or any(
-                p.arg == base for r in (*a.assembled, *a.reads) for p in r.parts
-            )
-            if not (elsewhere and most):
-                given[i] = replace(a, write=(base, lens, True, most), hazard=elsewhere)
+        write = a.write if type(a) is TileSpec else None
+        if type(a) is not TileSpec or write is None or write.is_inplace or write.arg + _N_RECORDS not in own:
+            continue
+        elsewhere = any(p.arg == write.arg and p.lens != write.lens for r in a.regions for p in r.operands) or any(
+            p.arg == write.arg for r in (*a.assembled, *a.reads) for p in r.parts
+        )
+        if not (elsewhere and write.is_most):
+            given[i] = replace(a, write=write._replace(is_inplace=True), hazard=elsewhere)
     return given

@@ -15,7 +15,7 @@ from typing import Any
 
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
-from distarray.kernels.specs import COPY, Region, StageSpec, TileSpec
+from distarray.kernels.specs import COPY, Region, StageSpec, TileSpec, WrittenBox
 from distarray.lower import programs
 from distarray.lower.messages import Key
 from distarray.lower.records import Draft, Tile
@@ -203,7 +203,7 @@ def _lower_tile(low: Lowering, draft: Draft, spec: StageSpec, link: HaloStage, t
         number = at.members.index(tile.member)
         frame = at.frames[number]
         inside = link.lens.restricted(tile.box, frame)
-        write = args.ref(at.refs[number]), inside, False, programs.is_most(tile.box, frame)
+        write = WrittenBox(args.ref(at.refs[number]), inside, False, programs.is_most(tile.box, frame))
     regions, assembled = programs.regions_of(low, draft, tile, args)
     record = TileSpec(
         tile.member,

@@ -450,8 +450,8 @@ class _Simulation:
         for finish, shape in zip(spec.finishes, tile.finish, strict=True):
             made.append(_partial(finish, tile.shape) if shape is None else _array(shape, finish.dtype))
         if tile.write is not None:
-            arg, _, inplace, _ = tile.write
-            made.append(self._taken_over(given[arg]) if inplace else self._blocks_of(given[arg])[0])
+            base = given[tile.write.arg]
+            made.append(self._taken_over(base) if tile.write.is_inplace else self._blocks_of(base)[0])
         return made
 
     def _of_kernel(self, key: Key, spec: StageSpec) -> list[_MadeArray]:

@@ -15,7 +15,7 @@ from distarray.expr.lens import Affine
 from distarray.kernels import tasks
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import shared_program
-from distarray.kernels.specs import Finish, Part, Read, Region, StageSpec, TileSpec
+from distarray.kernels.specs import Finish, Part, Read, Region, StageSpec, TileSpec, WrittenBox
 from distarray.lower import combining
 from distarray.lower.combining import Partials
 from distarray.lower.messages import Key
@@ -150,7 +150,7 @@ def _lower_program_tile(
             found.setdefault(index, []).append((next(keys), tile.member))
     if stage.write is not None and write is not None:
         base_tile, number = draft.base_tiles[t]
-        if not write[2]:
+        if not write.is_inplace:
             below = low.located[draft.base]
             low.allocated(below.box(base_tile), below.dtype, tile.member)
         low.located[stage.written].note(number, tile.member, next(keys), is_again=tile.is_again)
@@ -313,10 +313,8 @@ def is_most(box: Box, frame: Box) -> bool:
     return 2 * size(box) > size(frame)
 
 
-def _write(
-    low: Lowering, draft: Draft, t: int, tile: Tile, args: Arguments
-) -> tuple[tuple[int, Affine, bool, bool], bool]:
-    """Return the record of a write, and whether it reads what it overwrites in place."""
+def _write(low: Lowering, draft: Draft, t: int, tile: Tile, args: Arguments) -> tuple[WrittenBox, bool]:
+    """Return where a tile writes, and whether it reads what it overwrites in place."""
     lens: Affine = low.graph.nodes[draft.stage.written].runtime
     below = low.located[draft.base]
     base_tile, number = draft.base_tiles[t]
@@ -328,7 +326,7 @@ def _write(
     )
     most = is_most(tile.box, frame)
     inplace = draft.inplace and number not in below.shared and not (hazard and most)
-    return (arg, here, inplace, most), hazard and inplace
+    return WrittenBox(arg, here, inplace, most), hazard and inplace
 
 
 def _reuse(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[int, ...]:
