@@ -684,6 +684,7 @@ def test_ctrl_c_in_a_kernel_leaves_everything_as_it_was(make: Any) -> None:
     np.testing.assert_array_equal(np.asarray(pending), a * 2)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupts that Python loses
 @pytest.mark.parametrize("n", [16, 1 << 14, 1 << 18])
 def test_ctrl_c_never_leaves_half_a_step(n: int) -> None:
     """Steps in place overwrite blocks that are needed to try again: they are over, or not begun.
