@@ -276,8 +276,9 @@ def _rebuilt(
     name = (rename or {}).get(name, name)
     blocks = [results[(name, *tile)] for tile in sharding.tiles()]
     # `dask.graph_manipulation` wraps tasks in tuples, which Dask took for tasks once
-    if any(isinstance(block, GraphNode | tuple) for block in blocks):
-        if rename or any(isinstance(block, tuple) for block in blocks):
+    is_wrapped = any(isinstance(block, tuple) for block in blocks)
+    if is_wrapped or any(isinstance(block, GraphNode) for block in blocks):
+        if is_wrapped or rename:
             raise NotSupportedError("the tasks of a DistArray cannot be given other names: take x.to_dask_array()")
         return kind._on(of)
     if not of.env.is_cluster:

@@ -33,12 +33,13 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     """
     array = as_distarray(x)
     made: DistArray = elementwise.nan_to_num(array, copy, nan, posinf, neginf)
-    if array.dtype.kind not in "fc":
-        made = array.astype(array.dtype)  # which lies as numpy's copy does
+    has_nan = array.dtype.kind in "fc"
     if not copy and array is x:
-        if array.dtype.kind in "fc":
+        if has_nan:
             array[...] = made
         made = x
+    elif not has_nan:
+        made = array.astype(array.dtype)  # which lies as numpy's copy does
     return as_number(made)
 
 

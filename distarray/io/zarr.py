@@ -287,8 +287,8 @@ def to_zarr(
     _check_reach(store, x._env, writes=True)
     read_before(x, _place_of(store, path))
     if way == "w":  # what is refused leaves the array that it would have replaced
-        alike = {**_format_of(store, path, storage_options), **given}
-        trial, _ = _array_for(x, _zarr().storage.MemoryStore(), None, "w-", alike, attributes, None)
+        given = _with_format(given, store, path, storage_options)
+        trial, _ = _array_for(x, _zarr().storage.MemoryStore(), None, "w-", given, attributes, None)
         to_store(x, ZarrStore(trial), is_checked_only=True)
     array, is_new = _array_for(x, store, path, way, given, attributes, storage_options)
     before = tuple(array.shape)
@@ -356,7 +356,7 @@ def _array_for(
             return found, False
     where, name = _target(store, path)
     own = dict(attributes) if attributes else None
-    given = {**_format_of(store, path, options), **given}
+    given = _with_format(given, store, path, options)
     try:
         made = zarr.create_array(
             where, name=name or None, shape=x.shape, dtype=x.dtype, attributes=own, overwrite=mode == "w",
@@ -369,8 +369,10 @@ def _array_for(
     return made, True
 
 
-def _format_of(store: StoreLike, path: str | None, options: Mapping[str, Any] | None) -> dict[str, int]:
-    """Return the format of the group in which an array is made, as an option; nothing where there is none.
+def _with_format(
+    given: Mapping[str, Any], store: StoreLike, path: str | None, options: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return options of a new array with the format of the group in which it is made, unless they say or there is none.
 
     Of groups of two formats in one place zarr would open the newer ones, and not find the arrays of the others.
     """
@@ -378,13 +380,13 @@ def _format_of(store: StoreLike, path: str | None, options: Mapping[str, Any] | 
     group = store
     if not isinstance(group, zarr.Group):
         where, name = _target(store, path)
-        if not name:
-            return {}
+        if "zarr_format" in given or not name:
+            return dict(given)
         try:
             group = zarr.open_group(where, mode="r", storage_options=options)
         except (FileNotFoundError, zarr.errors.ContainsArrayError):
-            return {}
-    return {"zarr_format": group.metadata.zarr_format}
+            return dict(given)
+    return {"zarr_format": group.metadata.zarr_format, **given}
 
 
 def _axis(array: Any, name: int | str, parameter: str) -> int:
