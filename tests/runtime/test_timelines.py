@@ -120,30 +120,25 @@ def test_only_the_task_stream_keeps_rows() -> None:
     row = Activity("dx:add", 1, 0, False, 1.0, 2.0)
     wait = row._replace(is_wait=True, start=0.5, stop=1.0)
 
+    plugin = pytest.importorskip("distributed.diagnostics.task_stream").TaskStreamPlugin
+
     class Task:
         metadata: dict[str, Any] | None = None
-
-    class Stream:
-        def __init__(self) -> None:
-            self.found: list[Any] = []
-
-        def transition(self, key: Any, start: str, finish: str, **facts: Any) -> None:
-            self.found.append((key, start, finish, facts))
 
     class Scheduler:
         def __init__(self, **plugins: Any) -> None:
             self.tasks = {"key": Task()}
             self.plugins = plugins
 
-    for stream in (None, Stream()):
+    for stream in (None, plugin(Scheduler(), maxlen=10)):
         scheduler = Scheduler(**({} if stream is None else {"task-stream": stream}))
         scheduler.tasks["key"].metadata = {ROWS: [wait, row], "user": 1}
         facts = {"metadata": {ROWS: [wait, row]}, "worker": "a", "status": "OK", "thread": 7}
         shown(scheduler, "key", facts)
         assert scheduler.tasks["key"].metadata == {"user": 1} and facts["metadata"] == {}
         if stream is not None:
-            ((found, start, finish, told),) = stream.found
-            assert (found, start, finish) == (("dx:add", 1), "processing", "memory")
+            (told,) = stream.collect()
+            assert stream.index == 1 and told["key"] == ("dx:add", 1)
             assert [s["action"] for s in told["startstops"]] == ["transfer", "compute"]
-            assert (told["worker"], told["thread"]) == ("a", "program 0")
+            assert (told["worker"], told["thread"]) == ("a", 0)
     shown(Scheduler(), "key", {})  # a task of which nothing is told
