@@ -23,6 +23,7 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from distarray.kernels.buffers import POOL
+from distarray.runtime import blas_threads
 from distarray.runtime.alignment import align_reads, read_as_dask
 from distarray.runtime.connections import hurry
 from distarray.runtime.pressure import full_nbytes
@@ -68,6 +69,7 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
         self.worker = worker
         POOL.memory, POOL.full = worker.memory_manager.memory_limit, full_nbytes(worker)
         align_reads(worker)
+        blas_threads.limit(worker)
         # On the stream that also brings tasks, so that they are heard in their order.
         self.transport = Transport(worker)
         self.handlers = {CUT: self.cut, GONE: self.gone, LEAVE: self.leave, **self.transport.stream_handlers}
@@ -95,6 +97,7 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
             asyncio.get_running_loop().call_later(LATE_SECONDS, self._forget_handlers)
             POOL.memory = POOL.full = None
             read_as_dask(worker)
+            blas_threads.unlimit()
 
     def _forget_handlers(self) -> None:
         """Hear other workers no more, if none of us came since."""
