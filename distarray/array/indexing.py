@@ -76,7 +76,7 @@ def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]
         If the option ``data-dependent`` says ``raise``.
     """
     _check(name)
-    window.observe((mask,))
+    elements.compute_here(mask)
     if mask.stored.sharding.n_tiles == 1 and (mask.env.size == 1 or mask.nbytes <= BLOCK_NBYTES):
         return where_true(elements.fetch(mask))
     return _deferred_positions(mask)
@@ -174,7 +174,7 @@ def _compressed(x: Handle, mask: Expr) -> Expr | None:
     picks its own.
     """
     _check("getitem")
-    window.observe((mask,))
+    elements.compute_here(mask)
     sharding = mask.stored.sharding
     node = x.__dx_node__()
     lying = node.pin if node.memo is None else node.memo.sharding

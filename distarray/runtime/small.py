@@ -58,7 +58,9 @@ def most_nbytes(env: Environment) -> int:
     return SMALL_NBYTES if limit is None else min(SMALL_NBYTES, max(1, limit // 8))
 
 
-def is_small(order: Sequence[Expr], env: Environment, in_passes: Collection[int] = ()) -> bool:
+def is_small(
+    order: Sequence[Expr], env: Environment, in_passes: Collection[int] = (), coming: Collection[int] = ()
+) -> bool:
     """Return whether every array is one small block in this process (`most_nbytes`), or made in few and quick steps.
 
     Parameters
@@ -66,6 +68,8 @@ def is_small(order: Sequence[Expr], env: Environment, in_passes: Collection[int]
     in_passes
         ``id`` of the nodes that are computed in passes over memory, on all threads, as a plan has them, and of what
         is read there alone.
+    coming
+        ``id`` of the nodes whose blocks workers have that may come here.
 
     Notes
     -----
@@ -79,7 +83,9 @@ def is_small(order: Sequence[Expr], env: Environment, in_passes: Collection[int]
     in_process = not env.is_cluster
     for node in order:
         memo = node.memo
-        if memo is not None:
+        if id(node) in coming:
+            pass
+        elif memo is not None:
             if node.pin is not None and memo.on_client and not _is_anywhere(node.pin):
                 return False  # to be placed as the user asked
             if not memo.on_client and not (in_process and _is_anywhere(memo.sharding)):
@@ -99,7 +105,7 @@ def is_small(order: Sequence[Expr], env: Environment, in_passes: Collection[int]
                 is_larger |= id(node) not in in_passes
                 if n > env.block_nbytes:
                     return False
-        if limit < most and not _is_light(node, limit):
+        if limit < most and not is_light(node, limit):
             return False
     return not is_larger or _is_brief(order, env)
 
@@ -142,7 +148,7 @@ def _is_quick(node: Expr) -> bool:
     return family.is_fused and (node.op.kind != "map" or interpreter().is_exact_map(node))
 
 
-def _is_light(node: Expr, limit: int) -> bool:
+def is_light(node: Expr, limit: int) -> bool:
     """Return whether a step takes no longer than a message to a worker and back: it goes through memory once, or is of
     `limit` bytes at most, and of no more.
     """
@@ -335,7 +341,7 @@ def is_room_for(step: Expr, operand: Expr) -> bool:
     with it takes no longer than a plan.
     """
     nbytes, env = operand.nbytes, step.env
-    if env.is_cluster and not _is_light(step, env.block_nbytes):
+    if env.is_cluster and not is_light(step, env.block_nbytes):
         return False  # where others could compute it
     if nbytes <= SMALL_NBYTES or _has_few_products(step):
         return True
