@@ -15,15 +15,18 @@ import numpy as np
 from distarray.expr.bind import bind_get, bind_reshape, bind_tiles, unbox
 from distarray.expr.expr import Expr, source
 from distarray.expr.op import declare
+from distarray.ops.counting import counted
 from distarray.ops.creation import full
 from distarray.ops.differences import diff
-from distarray.ops.elementwise import astype, equal, greater, logical_and, logical_not, logical_or
+from distarray.ops.elementwise import astype, equal, greater, logical_and, logical_not, logical_or, subtract
 from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.indexing import take
 from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import moveaxis
 from distarray.ops.marks import chosen, counts_of, places_of, ranks_of, scattered
 from distarray.ops.programs import Ask, is_one_tile, row_cut, run, vector_cut
+from distarray.ops.reductions import max as _max
+from distarray.ops.reductions import min as _min
 from distarray.ops.runs import sorted_vector
 from distarray.ops.searching import searchsorted
 from distarray.ops.sorting import argsort, lexsort, sort
@@ -36,6 +39,9 @@ FIRST_TILES = declare("first_tiles", "tiles")
 
 #: Elements of a set up to which membership is a chain of comparisons.
 FEW = 8
+
+#: Numbers from the least to the largest of a vector of integers up to which they are counted, and not sorted.
+MOST_COUNTED = 1 << 16
 
 #: What can be known of distinct elements beside themselves.
 FACTS = ("indices", "inverse", "counts")
@@ -96,6 +102,31 @@ def _of_sorted(
     return made
 
 
+def _of_integers(
+    row: Expr, facts: Collection[str], by_order: Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]
+) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
+    """Return a program: the distinct elements of a vector of integers. Where the least and the largest are close, it is
+    counted how often each in between is there; `by_order` is the program for all others.
+    """
+    ends = (_min(row), _max(row))
+    low, high = map(int, (yield Ask(ends, kept=(row,))))
+    n = high - low + 1
+    if n > MOST_COUNTED:
+        return (yield from by_order)
+    numbers = row if row.dtype == np.uint64 else astype(row, np.dtype(np.int64), copy=False)
+    offsets = astype(subtract(numbers, low), np.dtype(np.intp), copy=False)
+    (counts,) = yield Ask((counted(offsets, None, n),), kept=(row,))
+    (present,) = np.nonzero(counts)
+    elements = present.astype(np.uint64 if row.dtype == np.uint64 else np.int64)
+    elements += elements.dtype.type(low)
+    found = {"values": source(elements.astype(row.dtype), row.env)}
+    if "counts" in facts:
+        found["counts"] = source(counts[present], row.env)
+    if "inverse" in facts:
+        found["inverse"] = take(source(np.cumsum(counts > 0) - 1, row.env), offsets)
+    return found
+
+
 def _of_small(
     node: Expr, facts: Collection[str], axis: int | None, equal_nan: bool
 ) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
@@ -127,10 +158,13 @@ def distinct(
         Whether all nan are one element; else each is one of its own.
     """
     node, box = one_array(name, x)
-    if node.env.device == "cpu" and node.nbytes <= node.env.block_nbytes and is_one_tile(node):
-        found = run(name, _of_small(node, facts, axis, equal_nan))
-    elif axis is None:
-        found = run(name, _of_vector(bind_reshape(node, (node.size,)), facts, equal_nan))
+    is_small = node.env.device == "cpu" and node.nbytes <= node.env.block_nbytes and is_one_tile(node)
+    if is_small or axis is None:
+        row = node if axis is not None or node.ndim == 1 else bind_reshape(node, (node.size,))
+        program = _of_small(node, facts, axis, equal_nan) if is_small else _of_vector(row, facts, equal_nan)
+        if axis is None and node.dtype.kind in "biu" and node.size > MOST_COUNTED and "indices" not in facts:
+            program = _of_integers(row, facts, program)
+        found = run(name, program)
     else:
         moved = moveaxis(node, axis, 0)
         n, m = moved.shape[0], prod(moved.shape[1:])

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import distarray as dx
+from distarray.ops import sets
 from distarray.sharding import cuts
 from distarray.testing import counting, force_tiles
 from distarray.testing.assertions import assert_equal
@@ -167,6 +168,30 @@ def test_distinct_elements_across_tiles(case: Any) -> None:
     for ours, theirs in zip(dx.unique_all(x), np.unique_all(values), strict=True):
         assert_equal(ours, theirs)
     assert_equal(dx.unique(x), np.unique(values))
+
+
+@settings(max_examples=40)
+@given(st.sampled_from("?bBhHiIlLqQ"), st.sampled_from(["least", "largest", "zero"]), st.integers(1, 90), st.data())
+def test_distinct_integers_are_counted_where_there_are_few_between(
+    char: str, where: str, extent: int, data: st.DataObject
+) -> None:
+    """Of every dtype, at both ends of what it can be, on any number of tiles; more than are counted are sorted."""
+    dtype = np.dtype(char)
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    extent = min(extent, most - least + 1)
+    low = {"least": least, "largest": most - extent + 1, "zero": 0}[where]
+    numbers = data.draw(st.lists(st.integers(low, min(low + extent - 1, most)), min_size=1, max_size=80))
+    values = np.array(numbers, object).astype(dtype)
+    shape = (2, -1) if len(values) % 2 == 0 else (-1,)
+    team, sharding = dx.Team((data.draw(st.integers(1, 4)),), ("R",)), ("R", *[None] * (len(shape) - 1))
+    x = dx.asarray(values.reshape(shape), team=team, sharding=sharding)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sets, "MOST_COUNTED", 40)
+        for ours, theirs in zip(dx.unique_inverse(x), np.unique_inverse(values.reshape(shape)), strict=True):
+            assert_equal(ours, theirs)
+        for ours, theirs in zip(dx.unique(x, False, False, True), np.unique(values, False, False, True), strict=True):
+            assert_equal(ours, theirs)
+        assert_equal(dx.unique(x), np.unique(values))
 
 
 @settings(max_examples=15)
