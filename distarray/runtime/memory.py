@@ -38,6 +38,8 @@ TRANSFERS = 0.1
 #: What a process has before any block comes, and the part that blocks may have of the rest: some are under way.
 PROCESS_NBYTES = 96 << 20
 UNDER_WAY = 0.9
+#: Into which BLAS packs operands of products, at most, for each thread that calls it: for the first it is in the above.
+PACKED_NBYTES = 16 << 20
 #: What a worker has at least that compiles: Numba takes an eighth of it.
 COMPILER_NBYTES = 1 << 30
 #: Where a worker has no limit, or says nothing.
@@ -111,6 +113,11 @@ class _Workers(NamedTuple):
     n_threads: int
     process: int
 
+    @property
+    def packed(self) -> int:
+        """Return the bytes that BLAS may have of the memory of each beside what its process has in any case."""
+        return (self.n_threads - 1) * PACKED_NBYTES
+
 
 class Room(NamedTuple):
     """A Room is what blocks may have of the memory of a worker, by what dask does when it fills up.
@@ -152,7 +159,7 @@ def room_of(env: Environment) -> Room | None:
     workers = _worker_facts(env)
     if workers.limit is None:
         return None
-    held = int(workers.limit * PAUSES) - workers.process
+    held = int(workers.limit * PAUSES) - workers.process - workers.packed
     return Room(max(0, held), int(workers.limit * (TERMINATES - SPILLS - TRANSFERS)))
 
 
@@ -215,7 +222,8 @@ def memory_limit(env: Environment) -> int:
     if option is not None:
         return int(config.get(option))
     if env.is_cluster:
-        return (_worker_facts(env).limit or _UNKNOWN) // 2
+        workers = _worker_facts(env)
+        return max(1, (workers.limit or _UNKNOWN) - workers.packed) // 2
     if n_gpus := n_devices(env.device):
         return device_nbytes(env.device) // 2 // -(-env.size // n_gpus)
     return _process_memory() // 2 // max(1, min(env.size, n_threads()))

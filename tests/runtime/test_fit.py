@@ -248,7 +248,7 @@ def test_streams_on_a_cluster(cluster4: Any) -> None:
             with counting() as counted:
                 result.persist()
             assert counted.bytes_moved == plan.moved_bytes
-            np.testing.assert_allclose(np.asarray(result), program(np, *operands), rtol=1e-10)
+            np.testing.assert_allclose(np.asarray(result), program(np, *operands), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("team", [None, TEAM])
