@@ -67,7 +67,7 @@ def fetch_into(node: Expr, out: HostArray) -> None:
 
 def compute_here(node: Expr) -> None:
     """Compute a node whose value is about to be read here: of what workers have, some comes here first."""
-    if node.env.is_cluster:
+    if node.memo is None and node.env.is_cluster:
         homing.bring_home(node)
     window.observe((node,))
 

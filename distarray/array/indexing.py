@@ -174,7 +174,7 @@ def _compressed(x: Handle, mask: Expr) -> Expr | None:
     picks its own.
     """
     _check("getitem")
-    elements.compute_here(mask)
+    window.observe((mask,))  # where the elements are that it chooses
     sharding = mask.stored.sharding
     node = x.__dx_node__()
     lying = node.pin if node.memo is None else node.memo.sharding

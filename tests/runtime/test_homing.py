@@ -88,12 +88,16 @@ def test_what_is_made_of_what_was_read_comes_when_it_is_read(cluster4: Any) -> N
     assert is_home(x)
 
 
-def test_masks_of_what_is_small_are_looked_at_here(cluster4: Any) -> None:
+def test_masks_come_where_only_their_positions_are_asked_for(cluster4: Any) -> None:
     y = made(1, N)
     values = np.asarray(y.copy())
     with counting() as counted:
-        np.testing.assert_array_equal(np.asarray(y[y > 0.5]), values[values > 0.5])
+        np.testing.assert_array_equal(np.asarray(dx.nonzero(y > 0.5)[0]), np.nonzero(values > 0.5)[0])
     assert is_home(y) and counted.tasks == 0
+    x, y = made(0, N, 2), made(2, N)
+    chosen = np.asarray(x[y > 0.5])
+    assert not is_home(y)  # the elements that it chooses are elsewhere
+    np.testing.assert_array_equal(chosen, np.asarray(x)[np.asarray(y) > 0.5])
 
 
 def read_twice(x: Any) -> None:
