@@ -22,9 +22,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from distarray.lower.bundling import BundleSpec
-from distarray.lower.member_programs import Credits, MemberProgram, SlotRef, member_programs
+from distarray.lower.member_programs import Credits, MemberProgram, member_programs
 from distarray.lower.messages import Key
 from distarray.lower.recipes import Leaf, Recipe
+from distarray.lower.step_graph import SlotRef
 from distarray.lower.turns import in_turns, n_members_of, round_of
 
 

@@ -11,7 +11,7 @@ A program is cut once of a template and serves all its runs: `MemberProgram.fill
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -19,32 +19,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from distarray.lower.bundling import BundleSpec
 from distarray.lower.messages import Key
-from distarray.lower.parameters import Filler, Parameters
+from distarray.lower.parameters import Parameters
 from distarray.lower.recipes import ClientBox, Leaf, Recipe, is_key, named
+from distarray.lower.step_graph import KernelCall, SlotRef, StepGraph
 from distarray.lower.turns import n_members_of, round_of
 
 #: What a task reads: what another one makes, a block from before, or data of this process.
 Ref: TypeAlias = Key | Leaf | ClientBox
-
-
-class SlotRef(NamedTuple):
-    """A SlotRef stands, among the arguments of a step, for the value in that slot of the program."""
-
-    number: int
-
-
-class KernelCall(NamedTuple):
-    """A KernelCall is one step of a program: a call of a kernel, with slots among its arguments.
-
-    Parameters
-    ----------
-    key
-        Of the task that it was: it names the stage, for errors and measurements.
-    """
-
-    key: Key
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
 
 
 class Credits(NamedTuple):
@@ -96,6 +77,7 @@ class MemberProgram:
     results: dict[Key, int] = field(default_factory=dict)
     bundles: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
     credits: Credits | None = None
+    _graph: StepGraph | None = field(default=None, repr=False, compare=False)
 
     @property
     def first_step(self) -> int:
@@ -106,6 +88,13 @@ class MemberProgram:
     def kept_keys(self) -> list[Key]:
         """Return the keys of what is kept, in the order in which the program returns it."""
         return [*self.results, *self.bundles]
+
+    @property
+    def graph(self) -> StepGraph:
+        """Return what its steps wait for, found once for all its runs."""
+        if self._graph is None:
+            self._graph = StepGraph(self.steps, len(self.given), self.first_step, self.kept_slots())
+        return self._graph
 
     def kept_slots(self) -> set[int]:
         """Return the slots of all blocks that are kept."""
@@ -121,10 +110,8 @@ class MemberProgram:
 
     def filled(self, parameters: Parameters, run: str) -> MemberProgram:
         """Return the program of one run, with its name and its parameters in the steps."""
-        fill = Filler(parameters)
-        steps = [
-            KernelCall(named(key, run), function, tuple([fill(a) for a in args])) for key, function, args in self.steps
-        ]
+        steps = self.graph.filled(parameters)
+        steps = [KernelCall(named(key, run), function, args) for key, function, args in steps]
         return replace(self, steps=steps)
 
 

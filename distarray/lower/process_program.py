@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from distarray.lower.member_programs import KernelCall, SlotRef, member_programs
+from distarray.lower.member_programs import member_programs
 from distarray.lower.messages import Key
-from distarray.lower.parameters import Filler, Parameters, varies
 from distarray.lower.recipes import ClientBox, Leaf, Recipe
+from distarray.lower.step_graph import KernelCall, StepGraph
 
 
 @dataclass(eq=False)
@@ -43,61 +43,10 @@ class ProcessProgram:
     after: Mapping[int, Collection[int]] = field(default_factory=dict)
 
     @cached_property
-    def reads(self) -> list[tuple[int, ...]]:
-        """Return by step the slots that it reads, each once."""
-        return [tuple({a.number: None for a in step.args if type(a) is SlotRef}) for step in self.steps]
-
-    @cached_property
-    def readers(self) -> list[list[int]]:
-        """Return by step those that wait for it."""
-        first = len(self.given)
-        found: list[list[int]] = [[] for _ in self.steps]
-        for n, reads in enumerate(self.reads):
-            for before in {slot - first for slot in reads if slot >= first}.union(self.after.get(n, ())):
-                found[before].append(n)
-        return found
-
-    @cached_property
-    def missing(self) -> list[int]:
-        """Return by step how many others it waits for."""
-        found = [0] * len(self.steps)
-        for readers in self.readers:
-            for n in readers:
-                found[n] += 1
-        return found
-
-    @cached_property
-    def uses(self) -> list[int]:
-        """Return by slot how many steps read it, or keep it: at no use it is empty."""
-        found = [0] * (len(self.given) + len(self.steps))
-        for slot in (*[slot for reads in self.reads for slot in reads], *self.results.values()):
-            found[slot] += 1
-        return found
-
-    @cached_property
-    def freed(self) -> list[tuple[int, ...]]:
-        """Return by step the slots that nobody reads any more after it, if steps run in their order."""
-        last = {slot: n for n, reads in enumerate(self.reads) for slot in (*reads, len(self.given) + n)}
-        found: list[list[int]] = [[] for _ in self.steps]
-        for slot in last.keys() - self.results.values():
-            found[last[slot]].append(slot)
-        return list(map(tuple, found))
-
-    def filled(self, parameters: Parameters) -> list[KernelCall]:
-        """Return the steps of one run, with its parameters."""
-        fill, steps = Filler(parameters), list(self.steps)
-        for n, places in self._varying:
-            args = list(steps[n].args)
-            for place in places:
-                args[place] = fill(args[place])
-            steps[n] = steps[n]._replace(args=tuple(args))
-        return steps
-
-    @cached_property
-    def _varying(self) -> list[tuple[int, list[int]]]:
-        """Return the steps whose arguments vary from run to run, and which of these do."""
-        found = [(n, [i for i, a in enumerate(step.args) if varies(a)]) for n, step in enumerate(self.steps)]
-        return [(n, places) for n, places in found if places]
+    def graph(self) -> StepGraph:
+        """Return what its steps wait for, found once for all its runs."""
+        n_given = len(self.given)
+        return StepGraph(self.steps, n_given, n_given, self.results.values(), self.after)
 
 
 def process_program(

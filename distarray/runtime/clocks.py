@@ -17,8 +17,8 @@ from dask._task_spec import Task
 from distarray.kernels import tasks
 from distarray.kernels.inside import is_inside_task
 from distarray.lazy import loaded
-from distarray.lower.member_programs import KernelCall
 from distarray.lower.messages import Key
+from distarray.lower.step_graph import KernelCall
 from distarray.lower.template import Lowered
 from distarray.runtime.execution import waits_of_thread
 

@@ -6,8 +6,7 @@ Whoever runs it provides threads and takes what is sent; messages that arrive ar
 from __future__ import annotations
 
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from heapq import heappop, heappush
 from time import perf_counter
@@ -15,7 +14,8 @@ from typing import Any, Protocol
 
 from distarray.kernels.buffers import POOL
 from distarray.kernels.tasks import wrapped
-from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef
+from distarray.lower.member_programs import MemberProgram
+from distarray.lower.step_graph import KernelCall, SlotRef
 from distarray.runtime.bundles import Bundle
 from distarray.runtime.timelines import Noted, Timeline
 
@@ -102,24 +102,17 @@ class Execution:
         self._finish = finish
         self._observers = observers
         self._changed = threading.Condition()
-        self._first = program.first_step
+        self._graph = program.graph
         self._given = given
         self._slot_of = {number: len(program.given) + n for n, number in enumerate(program.received)}
         self._values: dict[int, Any] = {}
         self._filled: set[int] = set()
-        self._kept = program.kept_slots()
-        self._readers: defaultdict[int, list[int]] = defaultdict(list)
-        self._missing: list[int] = []
-        for n, step in enumerate(program.steps):
-            slots = _slots(step.args)
-            self._missing.append(len(slots))
-            for slot in slots:
-                self._readers[slot].append(n)
-        self._uses = Counter({slot: len(readers) for slot, readers in self._readers.items()})
+        self._missing = list(self._graph.missing)
+        self._uses = list(self._graph.uses)
         self._n_left = len(program.steps)
         self._n_threads_at_work = 0
         # without credits
-        self._ready = [n for n, missing in enumerate(self._missing) if not missing]
+        self._ready = list(self._graph.ready)
         self._is_waiting = False
         # with credits
         self._credits = program.credits
@@ -132,7 +125,8 @@ class Execution:
         self._n_gone = 0
         self._sends = {number: slot for slot, (number, _) in program.sent.items()}
         if self._credits is not None:
-            self._uses.update([self._sends[number] for number, _ in self._credits.sends])
+            for number, _ in self._credits.sends:
+                self._uses[self._sends[number]] += 1
         self.is_over = False
         self.error: BaseException | None = None
         self.results: dict[Any, Any] = {}
@@ -158,7 +152,7 @@ class Execution:
         if slot is None:
             return
         if self._observers and slot not in self._filled:
-            readers = [self._program.steps[n] for n in self._readers[slot]]
+            readers = [self._program.steps[n] for n in self._graph.readers[slot]]
             for observer in self._observers:
                 observer.received(nbytes_of(value), slot, readers)
         self._fill(slot, value)
@@ -232,10 +226,10 @@ class Execution:
             if self.is_over or slot in self._filled:
                 return
             self._filled.add(slot)
-            if self._uses[slot] or slot in self._kept:
+            if self._uses[slot]:
                 self._values[slot] = value
                 self._note(slot, value, 1)
-            for n in self._readers.get(slot, ()):
+            for n in self._graph.readers[slot]:
                 self._missing[n] -= 1
                 if not self._missing[n]:
                     if self._credits is None:
@@ -272,9 +266,9 @@ class Execution:
                 self.stop(_named(error, step.key))
                 return
             del given
-            self._fill(self._first + n, value)
+            self._fill(self._graph.first + n, value)
             del value
-            self._done(n, _slots(step.args))
+            self._done(n)
 
     def _take_ready(self) -> int | None:
         """Return the first step that can run; only one thread waits for messages, others come as steps are ready."""
@@ -326,16 +320,16 @@ class Execution:
     def _let_go(self, slot: int) -> None:
         """Note that a value is read once less, and let go of what nobody reads any more."""
         self._uses[slot] -= 1
-        if not self._uses[slot] and slot not in self._kept and slot in self._values:
+        if not self._uses[slot] and slot in self._values:
             self._note(slot, self._values.pop(slot), -1)
 
-    def _done(self, n: int, slots: Collection[int]) -> None:
+    def _done(self, n: int) -> None:
         """Note that a step has run."""
         with self._changed:
             if self.is_over:
                 return
             self._running.discard(n)
-            for slot in slots:
+            for slot in self._graph.reads[n]:
                 self._let_go(slot)
             self._n_left -= 1
             if self._is_done():
@@ -356,7 +350,3 @@ def _named(error: BaseException, key: Any) -> BaseException:
     with suppress(Exception):  # a class may allow no attributes
         error._distarray_key = key  # type: ignore[attr-defined]
     return error
-
-
-def _slots(args: Sequence[Any]) -> set[int]:
-    return {a.number for a in args if type(a) is SlotRef}

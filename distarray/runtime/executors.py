@@ -16,9 +16,9 @@ from dask._task_spec import Alias, Task, TaskRef
 
 from distarray.kernels.threads import Work, helped_by
 from distarray.kernels.waits import Condition
-from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.messages import Key
 from distarray.lower.process_program import ProcessProgram
+from distarray.lower.step_graph import KernelCall, SlotRef
 from distarray.runtime import metering, progress
 from distarray.runtime.process_threads import ProcessThreads, forsake, threads_of
 from distarray.runtime.watching import StepObserver, watched
@@ -133,7 +133,7 @@ class ThreadExecutor:
 def _run_inline(
     program: ProcessProgram, steps: Sequence[KernelCall], values: list[Any], observers: Sequence[StepObserver]
 ) -> None:
-    slot, freed = len(program.given), program.freed
+    slot, freed = len(program.given), program.graph.freed
     for n, step in enumerate(steps):
         args = [values[a.number] if type(a) is SlotRef else a for a in step.args]
         for observer in observers:
@@ -168,18 +168,16 @@ class _Run:
         observers: Sequence[StepObserver],
         threads: ProcessThreads,
     ) -> None:
-        self._program = program
+        self._graph = program.graph
         self._steps = steps
         self._values = values
         self._observers = observers
         self._threads = threads
         self.n_threads = threads.n_threads
         self._observed = threading.Lock()
-        self._first = len(program.given)
-        self._missing = list(program.missing)
-        self._uses = list(program.uses)
-        self._ready = [n for n, missing in enumerate(self._missing) if not missing]
-        self._ready.reverse()
+        self._missing = list(self._graph.missing)
+        self._uses = list(self._graph.uses)
+        self._ready = self._graph.ready[::-1]
         #: Parts of kernels that wait for a thread.
         self._parts: list[Work] = []
         self._n_left = len(steps)
@@ -297,14 +295,15 @@ class _Run:
                 self._changed.notify_all()
 
     def _fill(self, n: int, value: Any) -> None:
-        if self._uses[self._first + n]:
-            self._values[self._first + n] = value
-        for slot in self._program.reads[n]:
+        made = self._graph.first + n
+        if self._uses[made]:
+            self._values[made] = value
+        for slot in self._graph.reads[n]:
             self._uses[slot] -= 1
             if not self._uses[slot]:
                 self._values[slot] = None
         freed = []
-        for reader in self._program.readers[n]:
+        for reader in self._graph.readers[made]:
             self._missing[reader] -= 1
             if not self._missing[reader]:
                 freed.append(reader)

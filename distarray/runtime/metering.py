@@ -22,9 +22,9 @@ import numpy as np
 from distarray.kernels import tasks
 from distarray.kernels.buffers import Lease
 from distarray.lower.bundling import bundle_of
-from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.messages import Key
 from distarray.lower.process_program import ProcessProgram
+from distarray.lower.step_graph import KernelCall, SlotRef
 from distarray.planner.graph import Graph
 from distarray.runtime.clients import placement_of
 from distarray.runtime.watching import StepObserver

@@ -136,7 +136,7 @@ def handed_out(
 def _run_here(instance: Instance, nbytes: int) -> dict[Any, Any]:
     """Run the program of this process; return what is kept, by key."""
     program = instance.template.in_process
-    steps = with_clocks(program.filled(instance.parameters), program.members, measurement())
+    steps = with_clocks(program.graph.filled(instance.parameters), program.members, measurement())
     is_inline = nbytes < INLINE_NBYTES * len(steps)
     given = [instance.given(ref) for ref in program.given]
     hold_pools(instance.env.device, instance.env.size, config.get("device-memory-limit"))

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from member_graphs import MemberGraph, Sized, graphs
 
 from distarray.lower.credits import Sizes, held_at_steps, peaks, with_credits
-from distarray.lower.member_programs import MemberProgram, SlotRef
+from distarray.lower.member_programs import MemberProgram
 from distarray.lower.recipes import Leaf, Recipe
+from distarray.lower.step_graph import SlotRef
 
 
 class Member:

@@ -10,9 +10,10 @@ from hypothesis import given
 from member_graphs import MemberGraph, graphs
 
 from distarray.kernels.specs import StageSpec, TileSpec
-from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef, member_programs
+from distarray.lower.member_programs import MemberProgram, member_programs
 from distarray.lower.parameters import Parameters
 from distarray.lower.recipes import Leaf
+from distarray.lower.step_graph import KernelCall, SlotRef
 
 
 def programs_of(graph: MemberGraph) -> dict[int, MemberProgram]:
@@ -92,3 +93,4 @@ def test_a_run_fills_in_its_parameters_and_leaves_the_program_as_it_is() -> None
     assert two.steps[0].args[0].where == (("add", "there"),)
     assert [step.key for step in two.steps] == [("dx-add-b", 0, 0), ("dx-add-b", 0, 1)]
     assert program.steps[0].args[0].scalars == (), "the program serves other runs"
+    assert one.graph is two.graph, "what waits for what is found once"

@@ -42,25 +42,25 @@ def run(program: ProcessProgram, order: Any, is_freed_by_use: bool) -> dict[Any,
     """Run the steps in an order, and free values as the program says."""
     first = len(program.given)
     values: dict[int, Any] = dict(enumerate(10 * (leaf.number + 1) for leaf in program.given))
-    uses, missing = list(program.uses), list(program.missing)
+    uses, missing = list(program.graph.uses), list(program.graph.missing)
     for n in order:
         assert not missing[n]
         values[first + n] = program.steps[n].function(
             *[values[a.number] if hasattr(a, "number") else a for a in program.steps[n].args]
         )
-        for reader in program.readers[n]:
+        for reader in program.graph.readers[len(program.given) + n]:
             missing[reader] -= 1
         if not is_freed_by_use:
-            for slot in program.freed[n]:
+            for slot in program.graph.freed[n]:
                 del values[slot]
             continue
-        for slot in program.reads[n]:
+        for slot in program.graph.reads[n]:
             uses[slot] -= 1
             if not uses[slot]:
                 del values[slot]
         if not uses[first + n]:
             del values[first + n]
-    unread = {slot for slot in range(first) if not program.uses[slot]}
+    unread = {slot for slot in range(first) if not program.graph.uses[slot]}
     assert values.keys() - unread == set(program.results.values())
     return {name: values[slot] for name, slot in program.results.items()}
 
@@ -79,11 +79,11 @@ def test_values_live_as_long_as_somebody_reads_them(made: Any, random: Any) -> N
     wanted = {k: expected[k] for k in keep}
     assert run(program, range(len(tasks)), False) == wanted
     # in any order in which nothing waits
-    missing, ready, order = list(program.missing), [n for n, m in enumerate(program.missing) if not m], []
+    missing, ready, order = list(program.graph.missing), [n for n, m in enumerate(program.graph.missing) if not m], []
     while ready:
         n = ready.pop(random.randrange(len(ready)))
         order.append(n)
-        for reader in program.readers[n]:
+        for reader in program.graph.readers[len(program.given) + n]:
             missing[reader] -= 1
             if not missing[reader]:
                 ready.append(reader)
@@ -97,7 +97,7 @@ def test_a_process_with_nothing_to_do_has_an_empty_program() -> None:
     program = process_program({}, {}, [], {})
     assert not program.steps
     assert not program.results
-    assert program.filled(Parameters((), (), {}, {})) == []
+    assert program.graph.filled(Parameters((), (), {}, {})) == []
 
 
 def test_only_what_varies_is_filled_in() -> None:
@@ -108,18 +108,18 @@ def test_only_what_varies_is_filled_in() -> None:
         key(1): Recipe("tile", operator.add, (fixed, key(0))),
     }
     program = process_program(tasks, dict.fromkeys(tasks, 0), [key(1)], {})
-    first, second = program.filled(Parameters(((5,),), (None,), {0: ()}, {}))
+    first, second = program.graph.filled(Parameters(((5,),), (None,), {0: ()}, {}))
     assert first.args == (StageSpec(None, scalars=(5,), number=0, node=0), 1)
     assert second is program.steps[1]
     assert program.steps[0].args[0] is varying
     # nothing to fill in: the record itself
-    first, _ = program.filled(Parameters(((),), (None,), {0: ()}, {}))
+    first, _ = program.graph.filled(Parameters(((),), (None,), {0: ()}, {}))
     assert first.args[0] is varying
 
 
 @pytest.mark.parametrize("dtype", ["f8", "i4"])
 def test_a_run_in_threads_and_one_inline_give_the_same(dtype: str) -> None:
-    from distarray.lower.member_programs import KernelCall, SlotRef
+    from distarray.lower.step_graph import KernelCall, SlotRef
     from distarray.runtime.executors import ThreadExecutor
 
     start = np.arange(50_000).astype(dtype)

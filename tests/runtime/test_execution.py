@@ -18,7 +18,8 @@ from member_graphs import MemberGraph, graphs
 
 from distarray.kernels import buffers
 from distarray.lower.credits import held_at_steps, peaks, with_credits
-from distarray.lower.member_programs import Credits, KernelCall, MemberProgram, SlotRef, member_programs
+from distarray.lower.member_programs import Credits, MemberProgram, member_programs
+from distarray.lower.step_graph import KernelCall, SlotRef
 from distarray.runtime import execution as module
 from distarray.runtime.execution import Execution, StoppedError, nbytes_of
 from distarray.runtime.permits import Permits

@@ -18,8 +18,8 @@ import pytest
 
 import distarray as dx
 from distarray import config
-from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.process_program import ProcessProgram
+from distarray.lower.step_graph import KernelCall, SlotRef
 from distarray.runtime import running
 from distarray.runtime.executors import ThreadExecutor
 from distarray.runtime.process_threads import ProcessThreads
