@@ -28,12 +28,13 @@ from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 from distarray.kernels.slices import Box, slice_extents
+from distarray.kernels.specs import LoopSlices
 from distarray.kernels.user_functions import read_only
 from distarray.types import DType, HostArray
 
 if TYPE_CHECKING:
     from distarray.kernels.backends import Backend
-    from distarray.kernels.specs import StageSpec, TileSpec
+    from distarray.kernels.specs import Read, StageSpec
 
 #: A join of the user's.
 Function = Callable[..., Any]
@@ -81,30 +82,19 @@ def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...],
     return made if order == tuple(range(len(order))) else backend.xp.permute_dims(made, order)
 
 
-class LoopSlices(NamedTuple):
-    """LoopSlices cut an aggregated loop so that in each of them every operand lies in one array.
-
-    Attributes
-    ----------
-    axes
-        Per operand the axis along which the loop runs; -1 if it does not depend on it.
-    slices
-        Of the loop, in order.
-    nbytes
-        What partial results are held at a time, beside one, while they are combined (`monoids.Pairs`).
-    """
-
-    axes: tuple[int, ...]
-    slices: tuple[slice, ...]
-    nbytes: int
-
-
-def loop_slices(stage: StageSpec, tile: TileSpec) -> LoopSlices | None:
+def loop_slices(stage: StageSpec, reads: Sequence[Read], shape: Sequence[int]) -> LoopSlices | None:
     """Return slices of an aggregated loop that spare a contraction to put its operands together; None if none do.
 
     What is gained is a copy of the operands that lie in several parts, what it costs are partial results to combine.
+
+    Parameters
+    ----------
+    reads
+        The operands of a tile.
+    shape
+        Of the tile of the result.
     """
-    reads, n_result = tile.reads, prod(tile.shape) * stage.finishes[0].itemsize
+    n_result = prod(shape) * stage.finishes[0].itemsize
     if all(len(read.parts) < 2 for read in reads):
         return None
     labels, result = stage.params[:2]

@@ -102,6 +102,24 @@ class Read(NamedTuple):
         return None
 
 
+class LoopSlices(NamedTuple):
+    """LoopSlices cut an aggregated loop so that in each of them every operand lies in one array.
+
+    Parameters
+    ----------
+    axes
+        Per operand the axis along which the loop runs; -1 if it does not depend on it.
+    slices
+        Of the loop, in order.
+    nbytes
+        What partial results are held at a time, beside one, while they are combined (`monoids.Pairs`).
+    """
+
+    axes: tuple[int, ...]
+    slices: tuple[slice, ...]
+    nbytes: int
+
+
 class Region(NamedTuple):
     """A Region is a box of a tile in which every operand is one slice of one block or piece: the program runs on it as
     it lies.
@@ -336,6 +354,8 @@ class TileSpec:
         Where the tile begins; of a reshape the elements that it has in each group of axes.
     reads
         Operands of a kernel.
+    along
+        Of a contraction whose operands are not put together: how it goes along them.
     reuse
         Per stored result the argument whose block it takes over, or -1.
     into
@@ -357,6 +377,7 @@ class TileSpec:
     hazard: bool = False
     offset: tuple[int, ...] = ()
     reads: tuple[Read, ...] = ()
+    along: LoopSlices | None = None
     reuse: tuple[int, ...] = ()
     into: int = -1
     is_unfinished: bool = False

@@ -22,7 +22,7 @@ from distarray.expr.params import IndexParams
 from distarray.kernels import tables
 from distarray.kernels.backends import empty_for
 from distarray.kernels.buffers import POOL
-from distarray.kernels.contractions import contract, loop_slices
+from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
 from distarray.kernels.folds import FOLD
 from distarray.kernels.inside import inside_task, is_on_worker
@@ -333,19 +333,19 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """
     backend = backend_for(stage.device, tile.member)
     values = _arguments(stage, tile, args, backend)
-    along = loop_slices(stage, tile)
 
     def kernel(here: Sequence[Array]) -> Array:
         return contract(backend, here, stage.params, stage.stores[0])
 
     (shape,) = tile.finish
     with hearing(stage.name, stage.where):
-        if along is None:
+        if tile.along is None:
             partial = in_parts(stage.parts, _joined(tile.reads, values, backend), kernel)
         else:
             pairs = Pairs(MONOIDS[stage.finishes[0].monoid], is_own=True)
-            for loop in along.slices:
-                blocks = [read.along(axis, loop, values) for read, axis in zip(tile.reads, along.axes, strict=True)]
+            for loop in tile.along.slices:
+                operands = zip(tile.reads, tile.along.axes, strict=True)
+                blocks = [read.along(axis, loop, values) for read, axis in operands]
                 pairs.add(in_parts(stage.parts, blocks, kernel))
             partial = pairs.result()
         return partial if shape is None else stage.finishes[0](partial, shape, backend)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from distarray.expr.expr import Expr
 from distarray.kernels import tasks
+from distarray.kernels.contractions import loop_slices
 from distarray.kernels.specs import Finish, Folding, StageSpec, TileSpec
 from distarray.lower import combining
 from distarray.lower.combining import Partials
@@ -110,6 +111,7 @@ def _emit_kernel(
         generated=tuple(args.generated),
         finish=(shape if alone else None,) if spec.finishes else (),
         reads=reads,
+        along=loop_slices(spec, reads, shape) if run is tasks.run_contract else None,
         offset=tuple([r.start for r in at_operand]),
     )
     key = low.emit("tile", spec.name, run, (spec, record, *args.given), tile.member, tile.number)

@@ -30,7 +30,6 @@ import numpy as np
 
 from distarray.expr.joins import PRODUCT
 from distarray.kernels import tasks
-from distarray.kernels.contractions import loop_slices
 from distarray.kernels.products import matrix_product
 from distarray.kernels.specs import Finish, Link, StageSpec, TileSpec
 from distarray.kernels.tables import SCRATCH
@@ -328,7 +327,7 @@ class _Simulation:
             self._make(link, function, given)
             own[link] = list(range(first, len(self._blocks)))
             live += self._size(own[link])
-            needs.append((link[1], live + self._scratch(function, given) + self._beside_result(function, given)))
+            needs.append((link[1], live + self._scratch(given) + self._beside_result(function, given)))
             for before in dropped:
                 live -= self._drop(before)
         numbers = [n for made in own.values() for n in made if self._references[n]]
@@ -472,8 +471,8 @@ class _Simulation:
     def _beside_result(self, function: Callable[..., Any], args: Sequence[Any]) -> int:
         """Return what a kernel has beside its result while it makes it."""
         if function is tasks.run_contract:
-            slices = loop_slices(*args[:2])
-            return self._copied(*args) + (0 if slices is None else slices.nbytes)
+            along = args[1].along
+            return self._copied(*args) + (0 if along is None else along.nbytes)
         if function is tasks.run_block and (scratch := SCRATCH.get(args[0].name)) is not None:
             first = args[1].reads[0]
             return scratch(first.shape, first.dtype, args[0].params)
@@ -496,7 +495,7 @@ class _Simulation:
         made = prod(product.shape) * spec.stores[0].itemsize
         return nbytes + made * (product.order is not None)
 
-    def _scratch(self, function: Callable[..., Any], args: Sequence[Any]) -> int:
+    def _scratch(self, args: Sequence[Any]) -> int:
         """Return what a task makes for itself alone: generated and assembled operands, parts of results, and what was
         sent along with it.
         """
@@ -508,8 +507,7 @@ class _Simulation:
                 nbytes += 0 if a.parts is None else a.parts.nbytes
             elif isinstance(a, TileSpec):
                 nbytes += sum(prod(stop - start for start, stop in g.box) * g.dtype.itemsize for g in a.generated)
-                in_parts = function is tasks.run_contract and loop_slices(args[0], a) is not None
-                together = a.assembled if in_parts else (*a.assembled, *a.reads)
+                together = (*a.assembled, *a.reads) if a.along is None else a.assembled
                 nbytes += sum(prod(r.shape) * r.dtype.itemsize for r in together if len(r.parts) > 1)
             elif self._is_cluster and isinstance(a, np.ndarray):
                 nbytes += a.nbytes

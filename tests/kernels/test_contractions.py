@@ -293,10 +293,10 @@ def test_operands_that_lie_in_parts_give_what_they_give_together(drawn, data, ag
     stage = StageSpec(
         None, stores=(F8,), finishes=(Finish(agg, agg, (), F8, F8, (), ()),), name="contract", params=params
     )
-    tile = TileSpec(0, shape, reads=tuple(reads), finish=(None,))
+    slices = contractions.loop_slices(stage, reads, shape)
+    tile = TileSpec(0, shape, reads=tuple(reads), along=slices, finish=(None,))
     expected = contract(NUMPY, blocks, params, F8)
     np.testing.assert_array_equal(tasks.run_contract(stage, tile, *args), expected)
-    slices = contractions.loop_slices(stage, tile)
     joined = [read for read in reads if len(read.parts) > 1]
     if not joined or cut in result:
         assert slices is None
