@@ -423,13 +423,13 @@ def kept(device: str, member: int, block: Array) -> Array:
         return backend.adopt(block)
 
 
-def together(*blocks: Array) -> tuple[Array, ...]:
+def together(*blocks: Array) -> Any:
     """Return blocks as the results of one task."""
-    return blocks
+    return _plain(blocks)
 
 
 def _plain(result: Any) -> Any:
-    """Return the block itself where an operation has one result: there is no projection for it."""
+    """Return the block itself where a task has one result: there is no projection for it (`Lowering.results`)."""
     return result[0] if isinstance(result, tuple) and len(result) == 1 else result
 
 

@@ -247,8 +247,7 @@ def _finish(low: Lowering, grown: _Grown) -> None:
         else:
             where = member, results[0][1]
             last = low.emit("tile", "chain", tasks.together, refs, *where)
-            taken = [low.emit("project", "item", tasks.project, (n, last), *where) for n in range(len(refs))]
-            projected = dict(zip(refs, taken, strict=True))
+            projected = dict(zip(refs, low.results(last, len(refs), *where), strict=True))
             for i, number, ref in results:
                 low.located[i].refs[number] = projected[ref]
         low.template.chains.update({key: last for key in keys if key != last})
