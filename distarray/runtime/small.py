@@ -188,25 +188,40 @@ def at_once(node: Expr) -> tuple[HostArray, Callable[[], None]] | None:
         return None
     if node.op is GET and (block := block_of(node)) is not None:  # a number, mostly
         return np.array(block, order="C"), _silent
-    values: dict[int, Any] = {}
+
+    def may_be_part(o: Expr) -> bool:
+        is_of_workers = env.is_cluster and o.op.family.is_created and o.nbytes > SENT_NBYTES  # made from nothing there
+        return is_eager(o.nbytes, env) and not is_of_workers
+
+    if (found := _computation(node, is_room_for, may_be_part)) is None:
+        return None
+    count()
+    return interpreter().computed(*found)  # type: ignore[no-any-return]  # a module that is loaded late
+
+
+def _computation(
+    node: Expr, may_read: Callable[[Expr, Expr], bool], may_be_part: Callable[[Expr], bool]
+) -> tuple[list[Expr], dict[int, HostArray]] | None:
+    """Return the steps by which a pending node is computed, and by ``id`` of what they read its elements.
+
+    None where that is not all here, where a step may not read it, or where what is pending is needed by others or may
+    not be a part of it.
+    """
+    values: dict[int, HostArray] = {}
     steps = [node]
     for step in steps:
         for o in step.operands:
             if type(o) is not Expr or id(o) in values:
                 continue
-            block = block_of(o)
-            if block is not None:
-                if not is_room_for(step, o):
+            if (block := block_of(o)) is not None:
+                if not may_read(step, o):
                     return None
                 values[id(o)] = block
-            elif len(steps) < _MOST_STEPS and _is_part(o) and is_eager(o.nbytes, env):
-                if env.is_cluster and o.op.family.is_created and o.nbytes > SENT_NBYTES:
-                    return None  # workers make it from nothing
+            elif len(steps) < _MOST_STEPS and _is_part(o) and may_be_part(o):
                 steps.append(o)
             else:
                 return None
-    count()
-    return interpreter().computed(steps[::-1], values)  # type: ignore[no-any-return]  # a module that is loaded late
+    return steps[::-1], values
 
 
 def is_settled_alone(node: Expr) -> bool:
@@ -216,36 +231,19 @@ def is_settled_alone(node: Expr) -> bool:
     env = node.env
     if env.is_cluster or env.device != "cpu":
         return False
-    values: dict[int, Any] = {}
-    steps, read = [node], []
     with locked():
         # No run of another thread writes into what is read here: who begins one later sees that this thread reads.
-        if flights.are_others():
+        if flights.are_others() or not _may_be_settled(node):
             return False
-        for step in steps:
-            family = step.op.family
-            if step.memo is not None or step.pin is not None or (family.is_write and not _is_of_something_new(step)):
-                return False
-            if not (step.op is GET or family.is_created or may_be_at_once(step)):
-                return False
-            for o in step.nodes():
-                if id(o) in values:
-                    continue
-                if (block := block_of(o)) is not None:
-                    if o.memo is not None and not o.is_live and o.shape == step.shape != ():
-                        return False  # an evaluation writes into what nobody needs any more
-                    values[id(o)] = block
-                    read.append(o)
-                elif len(steps) < _MOST_STEPS and _is_part(o):
-                    steps.append(o)
-                else:
-                    return False
-        steps.reverse()
+        if (found := _computation(node, _is_only_read, _may_be_settled)) is None:
+            return False
+        steps, values = found
+        read = {id(o): o for step in steps for o in step.nodes() if id(o) in values}
         passes = interpreter().passes_of(steps, values)
         in_passes = {id(node) for nodes in passes.values() for node in nodes}
         read_apart = {id(o) for step in steps if id(step) not in in_passes for o in step.nodes()}
-        in_passes.update([id(o) for o in read if id(o) not in read_apart])
-        if not is_small([*read, *steps], env, in_passes):
+        in_passes.update(read.keys() - read_apart)
+        if not is_small([*read.values(), *steps], env, in_passes):
             return False
     helpers = helpers_for(env)
     try:
@@ -260,6 +258,19 @@ def is_settled_alone(node: Expr) -> bool:
         if node.memo is None:
             node.settle(stored(block, env))
     return True
+
+
+def _is_only_read(step: Expr, operand: Expr) -> bool:
+    """Return whether an evaluation would not write into an operand that is here, since others need it."""
+    return operand.memo is None or operand.is_live or operand.shape != step.shape or step.shape == ()
+
+
+def _may_be_settled(step: Expr) -> bool:
+    """Return whether a pending node is computed by a plain call as by an evaluation, wherever its operands are."""
+    family = step.op.family
+    if step.memo is not None or step.pin is not None or (family.is_write and not _is_of_something_new(step)):
+        return False
+    return step.op is GET or family.is_created or may_be_at_once(step)
 
 
 def _silent() -> None:
