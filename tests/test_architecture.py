@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from helpers import no_garbage_collected
 
-LEAVES = set("arguments config deferral dtypes errors hooks lazy scoped tables types version weak".split())
+LEAVES = set("arguments caches config deferral dtypes errors hooks lazy scoped tables types version weak".split())
 #: Of a file, and of a function without its docstring.
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 600, 80
 PURE = {"sharding", "expr", "ops", "planner", "lower"}

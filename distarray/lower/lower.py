@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from distarray.caches import LRUCache
 from distarray.expr.expr import Environment
 from distarray.kernels import tasks
 from distarray.lower import block_kernels, collectives, copies, gather, halo_tasks, programs, reshapes
@@ -26,7 +27,6 @@ from distarray.lower.route import Located
 from distarray.lower.site import Site
 from distarray.lower.state import Lowering
 from distarray.lower.template import Template
-from distarray.planner.cache import LRUCache
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Loops, base_reading, reading, stage_loops
 from distarray.planner.plan import Plan, Stage, StageKind

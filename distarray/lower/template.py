@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from distarray.caches import collected_later
 from distarray.kernels.specs import StageSpec
 from distarray.lower.bundling import Bundled, Given, Kept, Output, kept_of
 from distarray.lower.credits import with_credits
@@ -21,7 +22,6 @@ from distarray.lower.messages import Key, Transfer
 from distarray.lower.process_program import ProcessProgram, process_program
 from distarray.lower.recipes import Leaf, Recipe, TaskKind, is_key
 from distarray.lower.turns import in_turns
-from distarray.planner.cache import collected_later
 from distarray.planner.plan import UNBOUNDED, Stage
 
 if TYPE_CHECKING:

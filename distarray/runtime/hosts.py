@@ -11,6 +11,7 @@ import numpy as np
 from dask._task_spec import Task, TaskRef
 
 from distarray import config
+from distarray.caches import LRUCache
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.devices import backend_for
 from distarray.kernels.loans import is_lent
@@ -18,7 +19,7 @@ from distarray.kernels.tasks import kept
 from distarray.lower.liveness import Liveness
 from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
-from distarray.planner.cache import PLANS, LRUCache
+from distarray.planner.cache import PLANS
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Plan
 from distarray.runtime import counters

@@ -16,6 +16,7 @@ from typing import Any
 from dask._task_spec import Task, TaskRef
 
 from distarray import config
+from distarray.caches import collected_later
 from distarray.expr.expr import Environment
 from distarray.lower import lower
 from distarray.lower.bundling import Bundled, Given, Output, given_from
@@ -25,7 +26,6 @@ from distarray.lower.parameters import Filler, Parameters, parameters_of
 from distarray.lower.recipes import ClientBox, Leaf, is_key, named
 from distarray.lower.site import Site
 from distarray.lower.template import Lowered, Template
-from distarray.planner.cache import collected_later
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
 from distarray.runtime.bundles import BundledBlocks, HeldTiles

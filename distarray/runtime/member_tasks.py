@@ -18,13 +18,13 @@ from dask.typing import Key
 from distributed.client import Future
 from distributed.protocol.pickle import dumps
 
+from distarray.caches import collected_later
 from distarray.kernels import tasks as kernels
 from distarray.kernels.inside import is_inside_task
 from distarray.lower.bundling import Bundled, Given
 from distarray.lower.member_programs import MemberProgram
 from distarray.lower.recipes import named
 from distarray.lower.template import Template
-from distarray.planner.cache import collected_later
 from distarray.runtime.shipping import calls_back
 from distarray.runtime.task_graph import MemberRun, TaskGraph
 from distarray.runtime.transport import SentProgram, loaded_program, run_program

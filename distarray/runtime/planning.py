@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distarray import config
+from distarray.caches import LRUCache
 from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr
-from distarray.planner.cache import PLANS, LRUCache
+from distarray.planner.cache import PLANS
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import ALONE, Limits, Plan
 from distarray.planner.propagation import propagate

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from distarray.caches import LRUCache
 from distarray.errors import MemoryBudgetError, ShardingError
-from distarray.planner.cache import LRUCache
 from distarray.planner.rates import Location, Rates, current_rates
 from distarray.planner.redistribution.exchange import boxes
 from distarray.planner.redistribution.links import MemberMap, placed
