@@ -68,9 +68,7 @@ class BlockType:
 
 def block_type(dtype: DType, shape: Shape, env: Environment) -> BlockType:
     """Return the type of blocks of a dtype and a shape that live in an environment."""
-    types = env.kept.get("types")
-    if types is None:
-        types = env.kept.setdefault("types", {})
+    types = env.found.types
     found: BlockType | None = types.get(key := (dtype, shape))
     if found is None:
         if len(types) >= MOST_TYPES:

@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import CodeType, FrameType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distarray.dtypes import CANONICAL
 from distarray.errors import PACKAGE
@@ -26,6 +26,9 @@ from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 from distarray.types import DType, Shape
+
+if TYPE_CHECKING:
+    from distarray.config import Derived
 
 Scalar: TypeAlias = bool | int | float | complex
 #: Types of Python's numbers, whose dtype is weak.
@@ -46,19 +49,35 @@ _NO_MESH = Mesh()
 BLOCK_NBYTES, PROCESS_BLOCK_NBYTES = 1 << 20, 64 << 20
 
 
+@dataclass(slots=True, eq=False)
+class Findings:
+    """A Findings is what layers above found of an environment: it goes with that, which may have a client.
+
+    Parameters
+    ----------
+    types
+        By dtype and shape the types of blocks (`array.versions.BlockType`).
+    options
+        What follows from options (`runtime.small.found_in`); empty before somebody asks.
+    """
+
+    types: dict[tuple[DType, Shape], Any] = field(default_factory=dict)  # Any: of a layer above
+    options: tuple[Derived, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Environment:
     """An Environment says where an array lives: its team (None: one member in this process) and its device string.
 
     Attributes
     ----------
-    kept
-        What layers above found of it, by what it is: it goes with the environment, which may have a client.
+    found
+        What layers above found of it.
     """
 
     team: Team | None
     device: str = "cpu"
-    kept: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    found: Findings = field(default_factory=Findings, init=False, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Environment, (self.team, self.device)

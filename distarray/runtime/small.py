@@ -307,10 +307,9 @@ def found_in(env: Environment) -> dict[Any, Any]:
     Of a cluster other things hold while nothing but data of the client's is there, and while some of it may meet what
     workers have (`_may_be_sent`).
     """
-    known: tuple[config.Derived, ...] | None = env.kept.get("options")
-    if known is None:
-        known = tuple([config.Derived(*OPTIONS) for _ in range(1 + env.is_cluster)])
-        known = env.kept.setdefault("options", known)
+    known = env.found.options
+    if not known:
+        known = env.found.options = tuple([config.Derived(*OPTIONS) for _ in range(1 + env.is_cluster)])
     may_be_sent = len(known) > 1 and _may_be_sent(env)
     found = known[may_be_sent].found()
     if not found:
