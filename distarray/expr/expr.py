@@ -152,6 +152,36 @@ def named(blocks: Iterable[Any]) -> list[Any]:
     return [BlockName(block.key) if hasattr(block, "key") else block for block in blocks]
 
 
+class LazyBlocks(Sequence[Any]):
+    """LazyBlocks are the blocks of an evaluated node that are not all there: to index them makes, reads or names some.
+
+    What else they are asked does not, if nothing else is said. In a list or tuple of blocks each is what tasks refer
+    to, and what is here.
+    """
+
+    @property
+    def handles(self) -> Sequence[Any]:
+        """Return what tasks refer to: the blocks, or what stands for those that are not here and not made yet."""
+        return self
+
+    @property
+    def present(self) -> Sequence[Any]:
+        """Return the blocks, with names in the places of those that are not here."""
+        return self.handles
+
+    @property
+    def held(self) -> Sequence[Any]:
+        """Return what holds the blocks: each itself, or what stands for several of them that lie together; what is
+        still to be made is made.
+        """
+        return self
+
+
+def holding(blocks: Iterable[Any]) -> Iterable[Any]:
+    """Return what holds blocks: each itself, or what `LazyBlocks` say."""
+    return blocks.held if isinstance(blocks, LazyBlocks) else blocks
+
+
 @dataclass(slots=True, eq=False)
 class Stored:
     """A Stored is the memo of an evaluated node: its blocks in row-major tile order, and then copies of them
@@ -188,20 +218,18 @@ class Stored:
 
     @property
     def handles(self) -> Sequence[Any]:
-        """Return what tasks refer to: the blocks, or what stands for those that are not here and not made yet."""
-        return self.blocks if type(self.blocks) in (list, tuple) else getattr(self.blocks, "handles", self.blocks)
+        """Return what tasks refer to: see `LazyBlocks`."""
+        return self.blocks.handles if isinstance(self.blocks, LazyBlocks) else self.blocks
 
     @property
     def present(self) -> Sequence[Any]:
-        """Return the blocks, with names in the places of those that are not here: to ask for it makes and reads
-        none.
-        """
-        return getattr(self.blocks, "present", self.handles)
+        """Return the blocks that are here, with names in the places of others: see `LazyBlocks`."""
+        return self.blocks.present if isinstance(self.blocks, LazyBlocks) else self.blocks
 
     @property
     def held(self) -> list[Any]:
-        """Return what holds the blocks: each itself, or what stands for several of them that lie together."""
-        return [getattr(block, "bundle", block) for block in getattr(self.blocks, "held", self.blocks)]
+        """Return what holds the blocks: see `LazyBlocks`; of single blocks of a bundle that too."""
+        return [getattr(block, "bundle", block) for block in holding(self.blocks)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         blocks = self.blocks

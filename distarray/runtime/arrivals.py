@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray.errors import UnreachableBlocksError
-from distarray.expr.expr import BlockName, Environment, Stored
+from distarray.expr.expr import BlockName, Environment, LazyBlocks, Stored
 from distarray.kernels.inside import is_inside_task
 from distarray.lazy import loaded
 from distarray.runtime.attached import attach, read, thread_state
@@ -145,7 +145,7 @@ def _taken_out(future: Any, key: Any) -> Any:
     return None if place is None else future.client.submit(project, place[1], future, key=key)
 
 
-class ArrivedBlocks(Sequence[Any]):
+class ArrivedBlocks(LazyBlocks):
     """ArrivedBlocks are blocks that are read from a cluster into this process, each when it is first asked for.
 
     Parameters

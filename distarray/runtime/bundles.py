@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask.sizeof import sizeof
 
-from distarray.expr.expr import Expr, named
+from distarray.expr.expr import Expr, LazyBlocks, holding, named
 from distarray.kernels.loans import owner
 from distarray.lower.bundling import part_of, tile_key
 from distarray.lower.messages import Key
@@ -120,7 +120,7 @@ class HeldTiles(NamedTuple):
     refs: tuple[Any, ...]
 
 
-class BundledBlocks(Sequence[Any]):
+class BundledBlocks(LazyBlocks):
     """BundledBlocks are the blocks of an array of which members have several tiles each: what stands for a block is
     made when it is asked for.
 
@@ -193,5 +193,5 @@ def named_blocks(cut: Sharding, name: str, number: int) -> list[Key]:
 
 def futures_behind(blocks: Iterable[Any]) -> list[Any]:
     """Return the Futures that stand for blocks of a cluster, each once."""
-    found = [block.bundle if type(block) is BundledTile else block for block in getattr(blocks, "held", blocks)]
+    found = [block.bundle if type(block) is BundledTile else block for block in holding(blocks)]
     return list({id(future): future for future in found}.values())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distarray.errors import BlocksLostError
-from distarray.expr.expr import Environment, Expr, Stored
+from distarray.expr.expr import Environment, Expr, Stored, holding
 from distarray.runtime import counters
 from distarray.runtime.evaluate import evaluate
 from distarray.runtime.members import executor_for
@@ -121,6 +121,5 @@ def state_of(node: Expr) -> str:
     memo = node.stored
     if memo.on_client or not node.env.is_cluster:
         return "finished"
-    handles = getattr(memo.blocks, "held", memo.handles)
-    states = {getattr(b, "status", "pending") for b in handles if not isinstance(b, np.ndarray)}
+    states = {getattr(b, "status", "pending") for b in holding(memo.handles) if not isinstance(b, np.ndarray)}
     return "finished" if states <= {"finished"} else "failed" if states & {"error", "cancelled"} else "pending"

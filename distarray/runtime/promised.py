@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from dask._task_spec import DataNode, execute_graph
 from dask.sizeof import sizeof
 
-from distarray.expr.expr import Environment, Expr, named, postorder
+from distarray.expr.expr import Environment, Expr, LazyBlocks, named, postorder
 from distarray.runtime.members import executor_for
 from distarray.runtime.shipping import shipped
 from distarray.runtime.wire import EMBED_NBYTES
@@ -46,7 +46,7 @@ _here: weakref.WeakSet[PromisedBlocks] = weakref.WeakSet()
 _has_been = False
 
 
-class PromisedBlocks(Sequence[Any]):
+class PromisedBlocks(LazyBlocks):
     """PromisedBlocks are the blocks of an array, some of them still to be made; looking at one of these makes all.
 
     Parameters
@@ -61,8 +61,8 @@ class PromisedBlocks(Sequence[Any]):
 
     def __init__(self, env: Environment, keys: Sequence[Key], make: Callable[[Sequence[int]], Any]) -> None:
         self.env = env
-        #: What tasks refer to: the blocks that there are, and promises.
-        self.handles: list[Any] = [Promise(key) for key in keys]
+        #: The blocks that there are, and promises.
+        self._handles: list[Any] = [Promise(key) for key in keys]
         self.make: Callable[[Sequence[int]], Any] | None = make
         #: By number of a block that is made alone the tasks that do it; None before somebody asks.
         self._alone: dict[int, dict[Key, Task]] | None = None
@@ -74,12 +74,16 @@ class PromisedBlocks(Sequence[Any]):
             _here.add(self)
 
     def __len__(self) -> int:
-        return len(self.handles)
+        return len(self._handles)
+
+    @property
+    def handles(self) -> Sequence[Any]:
+        return self._handles
 
     def __getitem__(self, number: Any) -> Any:  # an integer, or a slice
         if self.make is not None:
             self.make_all()
-        return self.handles[number]
+        return self._handles[number]
 
     def __hash__(self) -> int:
         return id(self)
@@ -89,7 +93,7 @@ class PromisedBlocks(Sequence[Any]):
 
     def promised(self) -> dict[Key, int]:
         """Return numbers of the blocks that are still to be made, by key."""
-        return {block.key: i for i, block in enumerate(self.handles) if type(block) is Promise}
+        return {block.key: i for i, block in enumerate(self._handles) if type(block) is Promise}
 
     def made_alone(self) -> Collection[int]:
         """Return the numbers of blocks that are made by tasks that make no other block, of nothing that is there."""
@@ -100,7 +104,7 @@ class PromisedBlocks(Sequence[Any]):
     def maker(self, number: int) -> Any:
         """Return what makes a block that is made alone: a function without arguments, as it travels."""
         assert self._alone is not None
-        (found,) = shipped([partial(_made, self._alone[number], self.handles[number].key)])
+        (found,) = shipped([partial(_made, self._alone[number], self._handles[number].key)])
         return found
 
     def make_all(self) -> None:
@@ -120,7 +124,9 @@ class PromisedBlocks(Sequence[Any]):
     def settle(self, found: Mapping[Key, Any]) -> None:
         """Note blocks that were made."""
         with self._lock:
-            self.handles = [found.get(block.key, block) if type(block) is Promise else block for block in self.handles]
+            self._handles = [
+                found.get(block.key, block) if type(block) is Promise else block for block in self._handles
+            ]
             if not self.promised():
                 self.make = self._alone = None  # and what they hold
                 _here.discard(self)
