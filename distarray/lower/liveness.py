@@ -37,6 +37,7 @@ from distarray.lower.calls import CALL
 from distarray.lower.credits import Sizes
 from distarray.lower.messages import Key
 from distarray.lower.precedence import Precedence
+from distarray.lower.recipes import Unsent
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.sharding.dealing import dealt, n_elements
@@ -193,9 +194,9 @@ class _Simulation:
                 member = at.get(home, home)
                 block = _array((n,), node.dtype)
                 self._stored[_name(getattr(ref, "key", ref))] = member, block
-                if is_cluster and type(ref) is tuple:  # host data that are to be sent first
+                if is_cluster and type(ref) is Unsent:
                     coming[member] += block.nbytes
-                    if (spare := standing.copied_to(member, block.nbytes, memo.sharding, ref[2])) is not None:
+                    if (spare := standing.copied_to(member, block.nbytes, memo.sharding, ref.number)) is not None:
                         coming[spare] += block.nbytes
                 elif is_cluster and isinstance(ref, tuple):  # tasks of others make it when it is read
                     beside[member] += block.nbytes

@@ -7,6 +7,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from distarray.kernels.tasks import run_fused
 from distarray.lower.messages import Key
+from distarray.sharding.dealing import dealt
+from distarray.sharding.sharding import Sharding
 
 
 class Leaf(NamedTuple):
@@ -14,6 +16,26 @@ class Leaf(NamedTuple):
 
     node: int
     number: int
+
+
+class Unsent(NamedTuple):
+    """An Unsent stands, where a plan is tried, for a block of host data that is to be sent to a cluster first.
+
+    Parameters
+    ----------
+    name
+        Of the array: which of those that are to be sent it is.
+    number
+        Of the block.
+    """
+
+    name: int
+    number: int
+
+
+def unsent_blocks(cut: Sharding, name: int) -> list[Unsent]:
+    """Return what stands for the blocks, copies included, of host data that are to be cut so."""
+    return [Unsent(name, number) for number in range(len(dealt(cut).places))]
 
 
 class ClientBox(NamedTuple):

@@ -21,7 +21,6 @@ from distarray.lower.bundling import part_of, tile_key
 from distarray.lower.messages import Key
 from distarray.runtime.wire import pack, unpack
 from distarray.sharding.dealing import Dealt, dealt, n_elements
-from distarray.sharding.sharding import Sharding
 
 
 class Bundle:
@@ -184,11 +183,6 @@ def holdings(node: Expr) -> Iterator[tuple[int, int, Any]]:
         parts = blocks.parts(member) if isinstance(blocks, BundledBlocks) else [((n,), blocks[n]) for n in numbers]
         for together, ref in parts:
             yield member, sum([sizes[n] for n in together]) * node.dtype.itemsize, ref
-
-
-def named_blocks(cut: Sharding, name: str, number: int) -> list[Key]:
-    """Return what stands for the blocks, copies included, of an array that is to lie so: a key of its own for each."""
-    return [(name, number, block) for block in range(len(dealt(cut).places))]
 
 
 def futures_behind(blocks: Iterable[Any]) -> list[Any]:

@@ -16,10 +16,10 @@ import numpy as np
 from distarray.errors import MemoryBudgetError
 from distarray.expr import crossing
 from distarray.expr.expr import SOURCE, BlockName, Environment, Expr, Stored, postorder
+from distarray.lower.recipes import Unsent, unsent_blocks
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.runtime import passage, planning, prepare
-from distarray.runtime.bundles import named_blocks
 from distarray.runtime.held import ahead, standing_of
 from distarray.runtime.hosts import check_room, host_cut
 from distarray.runtime.memory import is_limit_set, memory_limit
@@ -151,7 +151,7 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
         known.lying |= {id(n): _promised(n, cuts[id(n)]) for n in group}
         if env.is_cluster:
             for node in found.graph.nodes:
-                if node.memo is not None and not node.memo.on_client and type(node.memo.handles[0]) is tuple:
+                if node.memo is not None and not node.memo.on_client and type(node.memo.handles[0]) is Unsent:
                     _see_host(node, node.memo.sharding, known)
             _see_results(found.lowered, found.graph, env, known)
 
@@ -209,7 +209,7 @@ def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is
 def _coming(node: Expr, cut: Sharding) -> Expr:
     """Return what stands for data that are to be sent from this process."""
     there = Expr(SOURCE, (), node.shape, node.dtype, node.env)
-    there.memo = Stored(cut, named_blocks(cut, "dx-host", id(node)))
+    there.memo = Stored(cut, unsent_blocks(cut, id(node)))
     return there
 
 
@@ -221,7 +221,7 @@ def _on_client(node: Expr, env: Environment) -> Stored:
 
 def _promised(node: Expr, cut: Sharding) -> Stored:
     """Return the memo of what will lie so."""
-    return Stored(cut, [BlockName(key) for key in named_blocks(cut, "dx-crossing", id(node))])
+    return Stored(cut, [BlockName(("dx-crossing", id(node), n)) for n in range(len(dealt(cut).places))])
 
 
 def passage_of(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> passage.Passage | None:

@@ -18,13 +18,13 @@ from distarray.kernels.loans import is_lent
 from distarray.kernels.tasks import kept
 from distarray.lower.liveness import Liveness
 from distarray.lower.messages import Key
+from distarray.lower.recipes import unsent_blocks
 from distarray.lower.template import Lowered
 from distarray.planner.cache import PLANS
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Plan
 from distarray.runtime import counters
 from distarray.runtime.budget import excess_of, refuse
-from distarray.runtime.bundles import named_blocks
 from distarray.runtime.held import peaks_of
 from distarray.runtime.members import LOCK, executor_for
 from distarray.runtime.planning import (
@@ -98,7 +98,7 @@ def as_cut(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> dict[int, Exp
     for number, node in enumerate(hosts):
         cut = cuts[id(node)]
         found[id(node)] = there = Expr(node.op, (), node.shape, node.dtype, node.env, pin=node.pin)
-        there.memo = Stored(cut, named_blocks(cut, "dx-host", number))
+        there.memo = Stored(cut, unsent_blocks(cut, number))
     return found
 
 

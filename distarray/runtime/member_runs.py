@@ -30,7 +30,7 @@ from distarray.lower.footprint import Need, footprint
 from distarray.lower.liveness import Liveness, sizes_of
 from distarray.lower.member_programs import MemberProgram
 from distarray.lower.messages import Key
-from distarray.lower.recipes import Leaf
+from distarray.lower.recipes import Leaf, Unsent
 from distarray.lower.template import Lowered, Template
 from distarray.planner.graph import Graph
 from distarray.planner.redistributing import wishes
@@ -255,9 +255,9 @@ def _coming(instance: Instance, made: frozenset[Leaf]) -> Counter[int]:
         if memo is None or memo.on_client:
             continue
         for member, nbytes, ref in holdings(node):
-            if type(ref) is tuple:  # host data that are to be sent first
+            if type(ref) is Unsent:
                 found[member] += nbytes
-                if (spare := standing.copied_to(member, nbytes, memo.sharding, ref[2])) is not None:
+                if (spare := standing.copied_to(member, nbytes, memo.sharding, ref.number)) is not None:
                     found[spare] += nbytes
     for member, program in instance.template.programs.items():
         found[member] += sum([block.nbytes for block in map(instance.given, program.given) if _is_host(block)])

@@ -11,6 +11,7 @@ from distarray import config
 from distarray.caches import LRUCache
 from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr
+from distarray.lower.recipes import Unsent
 from distarray.planner.cache import PLANS
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import ALONE, Limits, Plan
@@ -106,10 +107,10 @@ def _beside(graph: Graph, env: Environment) -> int:
         if memo is None or memo.on_client or isinstance(node.dtype, tuple):
             continue
         for member, nbytes, ref in holdings(node):
-            spare = standing.copied_to(member, nbytes, memo.sharding, ref[2]) if type(ref) is tuple else None
+            spare = standing.copied_to(member, nbytes, memo.sharding, ref.number) if type(ref) is Unsent else None
             if not isinstance(ref, tuple):
                 found[member] -= nbytes
-            elif spare is not None:  # host data
+            elif spare is not None:
                 found[spare] += nbytes
     return max([0, *found.values()])
 

@@ -20,9 +20,9 @@ import distarray as dx
 from distarray.expr.expr import Stored
 from distarray.kernels.loans import owner
 from distarray.lower.bundling import Output, bundle_of, kept_of, tile_key
-from distarray.lower.recipes import Leaf
+from distarray.lower.recipes import Leaf, Unsent, unsent_blocks
 from distarray.runtime import instantiate
-from distarray.runtime.bundles import Bundle, BundledBlocks, BundledTile, holdings, named_blocks
+from distarray.runtime.bundles import Bundle, BundledBlocks, BundledTile, holdings
 from distarray.runtime.cluster import ClusterExecutor
 from distarray.sharding.dealing import dealt
 from distarray.sharding.mesh import Mesh
@@ -334,6 +334,6 @@ def test_a_worker_killed_at_any_moment_loses_no_bundle(mortal_cluster: Any, seed
 def test_what_stands_for_blocks_stands_for_their_copies_too(is_copied: bool) -> None:
     cut = Sharding(Mesh(("x",), (3,)), ((), ()), is_copied=is_copied)
     node = dx.zeros((4, 5), team=dx.Team((3,), ("x",))).__dx_node__()
-    node.memo = Stored(cut, named_blocks(cut, "dx-host", 7))
+    node.memo = Stored(cut, unsent_blocks(cut, 7))
     found = [(member, nbytes, ref) for member, nbytes, ref in holdings(node)]
-    assert found == [(n, 4 * 5 * 8, ("dx-host", 7, n)) for n in range(3 if is_copied else 1)]
+    assert found == [(n, 4 * 5 * 8, Unsent(7, n)) for n in range(3 if is_copied else 1)]
