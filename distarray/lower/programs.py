@@ -25,7 +25,7 @@ from distarray.lower.state import Lowering
 from distarray.planner.loops import Loops
 from distarray.planner.plan import Combine, Stage
 from distarray.planner.rates import hides_a_transfer
-from distarray.sharding.boxes import Box, contains, full, shifted, size
+from distarray.sharding.boxes import Box, contains, shifted, size
 
 #: Regions of a tile beyond which an operand is put together instead.
 MAX_REGIONS = 64
@@ -227,56 +227,44 @@ def regions_of(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tupl
     """Return the boxes of the tile in which every operand is one slice; operands that need too many are assembled."""
     found = [low.routes.parts(w, args) for w in tile.wants]
     box = tile.box
-    start = tuple([r.start for r in box])
     first = tuple([r.start for r in tile.whole])
     if all(len(f) == 1 for f in found):
         operands = low.same(tuple([args.settle(f[0][0]) for f in found]))
         place = None if tile.n_turns == 1 else tuple([slice(r.start, r.stop) for r in shifted(box, first)])
-        return (Region(place, tuple(map(len, box)), start, operands),), ()
-    cuts: list[set[int]] = [{r.start, r.stop} for r in box]
-    split = []
-    for f in found:
-        plain = len(f) > 1 and all(r.step == 1 for _, seen in f for r in seen)
-        split.append(plain)
-    n = _count_regions(cuts, [f for f, s in zip(found, split, strict=True) if s])
-    if n > MAX_REGIONS:
-        split = [False] * len(found)
-    for f, s in zip(found, split, strict=True):
-        if s:
-            for _, seen in f:
-                for a, r in enumerate(seen):
-                    cuts[a] |= {r.start, r.stop}
-    assembled: list[Read] = []
-    whole: dict[int, int] = {}
-    for p, (f, s) in enumerate(zip(found, split, strict=True)):
-        if len(f) > 1 and not s:
-            whole[p] = len(assembled)
-            assembled.append(low.read(draft.readings[p], tile.wants[p].box, f, args))
-    ordered = [sorted(c) for c in cuts]
-    first_assembled = len(args.given) + len(args.generated)
+        return (Region(place, tuple(map(len, box)), tuple([r.start for r in box]), operands),), ()
+    is_split = [len(f) > 1 and all(r.step == 1 for _, seen in f for r in seen) for f in found]
+    cuts = _cuts(box, [f for f, s in zip(found, is_split, strict=True) if s])
+    if prod([len(points) - 1 for points in cuts]) > MAX_REGIONS:
+        is_split, cuts = [False] * len(found), _cuts(box, [])
+    whole = [p for p, (f, s) in enumerate(zip(found, is_split, strict=True)) if len(f) > 1 and not s]
+    assembled = tuple([low.read(draft.readings[p], tile.wants[p].box, found[p], args) for p in whole])
+    for n, p in enumerate(whole, len(args.given) + len(args.generated)):
+        found[p] = [(Part(n, -1, Affine.identity(tuple(map(len, box)))), box)]
     regions = []
-    for chosen in product(*[list(pairwise(c)) for c in ordered]):
-        part_box = tuple([range(a, b) for a, b in chosen])
-        operands_here = []
-        for p, f in enumerate(found):
-            lens = draft.readings[p].lens
-            if p in whole:
-                part = Part(first_assembled + whole[p], -1, Affine.identity(tuple(map(len, box))))
-                frame = full(tuple(map(len, box)))
-                operands_here.append(part._replace(lens=part.lens.restricted(shifted(part_box, start), frame)))
-                continue
-            for part, seen in f:
-                if contains(seen, part_box):
-                    inner = shifted(part_box, [s.start for s in seen])
-                    operands_here.append(args.settle(part)._replace(lens=_restricted(part.lens, inner)))
-                    break
-            else:
-                raise AssertionError(f"no part of operand {p} covers {part_box} through {lens}")
+    for chosen in product(*map(pairwise, cuts)):
+        here = tuple([range(a, b) for a, b in chosen])
+        operands = tuple([args.settle(_part_in(f, here)) for f in found])
         place = tuple([slice(a - s, b - s) for (a, b), s in zip(chosen, first, strict=True)])
-        regions.append(
-            Region(place, tuple(map(len, part_box)), tuple([r.start for r in part_box]), tuple(operands_here))
-        )
-    return tuple(regions), tuple(assembled)
+        regions.append(Region(place, tuple(map(len, here)), tuple([r.start for r in here]), operands))
+    return tuple(regions), assembled
+
+
+def _cuts(box: Box, found: Sequence[Sequence[tuple[Part, Box]]]) -> list[list[int]]:
+    """Return, along each axis, where a box and the parts of operands in it begin and end."""
+    points: list[set[int]] = [{r.start, r.stop} for r in box]
+    for f in found:
+        for _, seen in f:
+            for at, r in zip(points, seen, strict=True):
+                at |= {r.start, r.stop}
+    return [sorted(at) for at in points]
+
+
+def _part_in(found: Sequence[tuple[Part, Box]], box: Box) -> Part:
+    """Return a box of an operand, of the part of it that has all of the box."""
+    for part, seen in found:
+        if contains(seen, box):
+            return part._replace(lens=_restricted(part.lens, shifted(box, [r.start for r in seen])))
+    raise AssertionError(f"no part of an operand covers {box}")
 
 
 def _restricted(lens: Affine, box: Box) -> Affine:
@@ -290,18 +278,6 @@ def _restricted(lens: Affine, box: Box) -> Affine:
         ]
     )
     return Affine(tuple(map(len, box)), terms)
-
-
-def _count_regions(cuts: Sequence[set[int]], found: Sequence[Sequence[tuple[Part, Box]]]) -> int:
-    """Return how many regions a tile has if it is also cut where operands are."""
-    n = 1
-    for a, c in enumerate(cuts):
-        points = set(c)
-        for f in found:
-            for _, seen in f:
-                points |= {seen[a].start, seen[a].stop}
-        n *= max(1, len(points) - 1)
-    return n
 
 
 def is_most(box: Box, frame: Box) -> bool:
