@@ -133,44 +133,35 @@ def inplace_results(
 
     Writes take over their base, wherever it was made; other results the block of a donated operand.
     """
-    free = donated(order, {id(graph.nodes[i]) for i in graph.kept}, others)
-    writes: dict[int, tuple[int, int]] = {}
-    last: dict[int, int] = {}
-    for number, stage in enumerate(plan.stages):
-        for access in stage.reads:
-            last[access.node] = number
-        put = stage.written
-        if put >= 0:
-            base = graph.base(put)
-            last[base] = max(last.get(base, -1), number)
-            writes[put] = (base, number)
-    result: dict[int, int] = {}
-    bases = Counter(base for base, _ in writes.values())
-    for put, (base, number) in writes.items():
-        node = graph.nodes[base]
-        if last[base] > number or base in graph.kept or bases[base] > 1:
-            continue
-        if node.memo is None or id(node) in free:
-            result[put] = base
+    nodes, stages = graph.nodes, list(enumerate(plan.stages))
+    donors = donated(order, {id(nodes[i]) for i in graph.kept}, others)
+    free = {i for i, node in enumerate(nodes) if node.memo is not None and id(node) in donors}
+    #: By node the last stage that reads it, or writes into it.
+    last = {i: number for number, stage in stages for i in graph.read_by(stage)}
+    writes = [(stage.written, graph.base(stage.written), number) for number, stage in stages if stage.written >= 0]
+    n_writes = Counter(base for _, base, _ in writes)
+    result = {
+        put: base
+        for put, base, number in writes
+        if last[base] == number
+        and n_writes[base] == 1
+        and base not in graph.kept
+        and (base in free or nodes[base].memo is None)
+    }
     taken = set(result.values())
-    for number, stage in enumerate(plan.stages):
+    for number, stage in stages:
         if not stage.family.is_fused or not stage.stores:
             continue
         readers = Counter(a.node for a in stage.reads)
-        for _, i in stage.stores:
-            for access in stage.reads:
-                node = graph.nodes[access.node]
-                if (
-                    id(node) in free
-                    and node.memo is not None
-                    and last[access.node] == number
-                    and access.node not in taken
-                    and readers[access.node] == 1
-                    and not access.path
-                    and node.shape == graph.nodes[i].shape
-                    and node.dtype == graph.nodes[i].dtype
-                ):
-                    result[i] = access.node
-                    taken.add(access.node)
-                    break
+        found = [a.node for a in stage.reads if a.node in free and not a.path]
+        found = [i for i in found if last[i] == number and readers[i] == 1]
+        for _, made in stage.stores:
+            alike = [i for i in found if i not in taken and _is_alike(nodes[i], nodes[made])]
+            if alike:
+                result[made] = alike[0]
+                taken.add(alike[0])
     return result
+
+
+def _is_alike(node: Expr, other: Expr) -> bool:
+    return node.shape == other.shape and node.dtype == other.dtype
