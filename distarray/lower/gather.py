@@ -167,39 +167,14 @@ def _value_readings(low: Lowering, draft: Draft) -> tuple[tuple[int, ...], list[
 
 def first_pass_of_writes(low: Lowering, draft: Draft) -> None:
     """Say what every tile that is written at positions reads."""
-    node = low.graph.nodes[draft.stage.nodes[0]]
-    axes, at, n_index, _ = node.params
+    axes, at, n_index, _ = low.graph.nodes[draft.stage.nodes[0]].params
     extents, readings = _value_readings(low, draft)
     below = low.located[draft.base]
-    # Tiles of the values: as the value lies along its first index loop and the other axes, else one.
-    value = readings[0]
-    source = low.located[low.source(value.node)]
-    cuts: list[list[range]] = [[range(n)] for n in extents]
-    # What is made where it is read, or travels from the client, lies on no member: each tile of the base has all of it.
-    if source.members and value.sharding is not None and value.sharding.n_tiles > 1:
-        lying = value.sharding.boundaries(value.shape)
-        for b, (axis, start, step) in enumerate(value.lens.terms):
-            if axis is not None and step == 1 and len(lying[b]) > 2 and not at < axis < at + n_index:
-                points = sorted({min(max(p - start, 0), extents[axis]) for p in lying[b]})
-                cuts[axis] = [range(p, q) for p, q in pairwise(points)]
-    chunks = [c for c in product(*cuts) if all(c)]
+    chunks = _chunks_of_values(low, readings[0], extents, range(at + 1, at + n_index))
     rest = [a for a in range(len(below.shape)) if a not in axes]
     axis_of = {(k if k < at else k + n_index): a for k, a in enumerate(rest)}
     draft.extra = []
     begin_version(low, draft)
-
-    def sources(boxes: Sequence[Box], member: int) -> list[Source]:
-        """Return whom a tile of a member asks: where there are several tiles of values, each where it lies."""
-        found = []
-        for box in boxes:
-            where = member
-            if len(chunks) > 1:
-                first = value.lens.fragments(box, source.boundaries)[0][0]
-                where = source.members[source.near(source.sharding.number(first), member)]
-            wants = [low.routes.want(low.source(r.node), r.lens, box, where) for r in readings]
-            found.append(Source(where, box, wants))
-        return found
-
     for number, tile in enumerate(below.sharding.tiles()):
         frame = below.box(tile)
         inside = [
@@ -211,8 +186,38 @@ def first_pass_of_writes(low: Lowering, draft: Draft) -> None:
         members = [below.members[number] if below.members else 0]
         for member in members + (writers(low, draft, tile, reads) if boxes else []):
             draft.extra.append((number, frame, member, member not in members))
-            draft.sources.append(sources(boxes, member))
+            draft.sources.append(_sources_of_writes(low, readings, boxes, member, are_apart=len(chunks) > 1))
     draft.readings = readings
+
+
+def _chunks_of_values(low: Lowering, value: Reading, extents: tuple[int, ...], uncut: Sequence[int]) -> list[Box]:
+    """Return tiles of the values: as these lie along all loops but the uncut ones, else one."""
+    cuts: list[list[range]] = [[range(n)] for n in extents]
+    # What is made where it is read, or travels from the client, lies on no member: each tile of the base has all of it.
+    if low.located[low.source(value.node)].members and value.sharding is not None and value.sharding.n_tiles > 1:
+        lying = value.sharding.boundaries(value.shape)
+        for b, (axis, start, step) in enumerate(value.lens.terms):
+            if axis is not None and step == 1 and len(lying[b]) > 2 and axis not in uncut:
+                points = sorted({min(max(p - start, 0), extents[axis]) for p in lying[b]})
+                cuts[axis] = [range(p, q) for p, q in pairwise(points)]
+    return [c for c in product(*cuts) if all(c)]
+
+
+def _sources_of_writes(
+    low: Lowering, readings: Sequence[Reading], boxes: Sequence[Box], member: int, *, are_apart: bool
+) -> list[Source]:
+    """Return whom a tile of a member asks for boxes of the values: each where it lies, if they are apart."""
+    value = readings[0]
+    source = low.located[low.source(value.node)]
+    found = []
+    for box in boxes:
+        where = member
+        if are_apart:
+            first = value.lens.fragments(box, source.boundaries)[0][0]
+            where = source.members[source.near(source.sharding.number(first), member)]
+        wants = [low.routes.want(low.source(r.node), r.lens, box, where) for r in readings]
+        found.append(Source(where, box, wants))
+    return found
 
 
 def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
