@@ -22,7 +22,7 @@ from distarray.diagnostics.predict import Rehearsal, StageTraffic, rehearse, tra
 from distarray.diagnostics.resident import watch_peak
 from distarray.errors import EnvironmentMismatchError
 from distarray.expr.crossing import graph, levels
-from distarray.expr.expr import Environment, Expr, Stored, cell_of
+from distarray.expr.expr import Environment, Expr, Others, Stored, cell_of
 from distarray.lower.footprint import most_held, reports
 from distarray.lower.liveness import Liveness
 from distarray.lower.template import Lowered
@@ -68,9 +68,7 @@ def _notation(node: Expr) -> str:
 # -- explain ----------------------------------------------------------------------------------------------------
 
 
-def explain(
-    targets: Sequence[Expr], *, analyze: bool = False, others: Callable[[], Iterable[Expr] | None] = tuple
-) -> Explanation:
+def explain(targets: Sequence[Expr], *, analyze: bool = False, others: Others = tuple) -> Explanation:
     """Return how pending nodes would be computed; nothing runs without `analyze`.
 
     Parameters
@@ -81,8 +79,6 @@ def explain(
         Compute them, as `distarray.runtime.evaluate.evaluate` does, and put what was counted and measured beside
         the predictions. It is a computation like any other, but for a clock around each task: afterwards the nodes have
         their results.
-    others
-        As for `evaluate`: pending nodes of other live handles, whose operands are not overwritten.
 
     Raises
     ------
@@ -110,7 +106,7 @@ def explain(
         return joined(_parts(targets, analyze, others))
 
 
-def _parts(targets: Sequence[Expr], analyze: bool, others: Callable[[], Iterable[Expr] | None]) -> list[Explanation]:
+def _parts(targets: Sequence[Expr], analyze: bool, others: Others) -> list[Explanation]:
     """Return what is computed before crossings and how these are moved, step by step, and then the targets."""
     pending = beside(targets, others)
     parts: list[Explanation] = []
@@ -132,9 +128,7 @@ def _foreseen(targets: Sequence[Expr]) -> Foreseen:
         return foreseen(targets)
 
 
-def _explained(
-    targets: Sequence[Expr], known: Foreseen, *, analyze: bool, others: Callable[[], Iterable[Expr] | None]
-) -> Explanation:
+def _explained(targets: Sequence[Expr], known: Foreseen, *, analyze: bool, others: Others) -> Explanation:
     """Return how pending nodes of one environment would be computed, without what their crossings need."""
     env = targets[0].env
     # Before anything runs, here or in another thread: an evaluated node has forgotten what it was made of.
@@ -161,7 +155,7 @@ def _analyzed(
     explanation: Explanation,
     targets: Sequence[Expr],
     kept: Sequence[Expr],
-    others: Callable[[], Iterable[Expr] | None],
+    others: Others,
 ) -> Explanation:
     """Compute the targets, and add what was measured meanwhile to the explanation of how they are computed.
 
@@ -184,7 +178,7 @@ def _analyzed(
     return _with_measured(explanation, counters, counts.values(), spans, seconds, peak.most)
 
 
-def _crossed(node: Expr, known: Foreseen, *, analyze: bool, others: Callable[[], Iterable[Expr] | None]) -> Explanation:
+def _crossed(node: Expr, known: Foreseen, *, analyze: bool, others: Others) -> Explanation:
     """Return how what a crossing reads would be moved."""
     (source,) = node.nodes()
     env, memo, there = node.env, source.memo or known.lying[id(source)], known.stand_ins[id(node)].memo

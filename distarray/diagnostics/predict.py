@@ -8,14 +8,14 @@ messages are therefore not estimates: they are those of the tasks that would be 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
 import numpy as np
 
-from distarray.expr.expr import Environment, Expr
+from distarray.expr.expr import Environment, Expr, Others
 from distarray.lower.footprint import least_moved
 from distarray.lower.liveness import Liveness
 from distarray.lower.records import Draft
@@ -100,7 +100,7 @@ class Rehearsal:
 def rehearse(
     targets: Sequence[Expr],
     env: Environment,
-    others: Callable[[], Iterable[Expr] | None] = tuple,
+    others: Others = tuple,
     stand_ins: Mapping[int, Expr] = MappingProxyType({}),
 ) -> Rehearsal | None:
     """Plan and lower `targets` without running anything; None if there is nothing to plan because all is small.
@@ -113,8 +113,6 @@ def rehearse(
         Pending nodes of one environment.
     env
         Their environment.
-    others
-        As for `evaluate`.
     stand_ins
         Of what is to come from other environments: see `crossings.foreseen`.
     """

@@ -12,7 +12,7 @@ import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import CodeType, FrameType
@@ -539,6 +539,12 @@ def late_params(node: Expr) -> tuple[Any, ...]:
         return ()
     late: tuple[Any, ...] = runtime.late if op.family.is_tiled else runtime
     return late
+
+
+#: Returns the pending nodes, beside those that are evaluated, that live handles refer to, anywhere: what they need is
+#: not overwritten. None: that cannot be told, since another thread is making a node, and nothing is overwritten. Called
+#: only where something might be.
+Others: TypeAlias = Callable[[], Iterable[Expr] | None]
 
 
 def postorder(targets: Iterable[Expr], up_to: Op | None = None) -> list[Expr]:

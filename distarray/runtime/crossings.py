@@ -7,15 +7,15 @@ step runs. `foreseen` says where crossings will lie, for those who plan without 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from distarray.errors import MemoryBudgetError
 from distarray.expr import crossing
-from distarray.expr.expr import SOURCE, BlockName, Environment, Expr, Stored, postorder
+from distarray.expr.expr import SOURCE, BlockName, Environment, Expr, Others, Stored, postorder
 from distarray.lower.recipes import Unsent, unsent_blocks
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
@@ -28,9 +28,6 @@ from distarray.runtime.running import kept_nbytes
 from distarray.runtime.small import is_small
 from distarray.sharding.dealing import dealt, n_elements
 from distarray.sharding.sharding import Sharding
-
-#: Asked for nodes that are pending besides targets, as for `evaluate`.
-Pending: TypeAlias = Callable[[], Iterable[Expr] | None]
 
 
 def heal(steps: Sequence[Sequence[Expr]]) -> None:
@@ -48,7 +45,7 @@ def sources_of(step: Iterable[Expr]) -> list[Expr]:
     return list(found.values())
 
 
-def beside(targets: Sequence[Expr], others: Pending) -> Pending:
+def beside(targets: Sequence[Expr], others: Others) -> Others:
     """Return what is pending besides what the crossings of targets read: the targets too, which need it."""
 
     def pending() -> list[Expr] | None:

@@ -9,12 +9,12 @@ threads go on meanwhile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distarray.expr.expr import Expr, Stored, postorder
+from distarray.expr.expr import Expr, Others, Stored, postorder
 from distarray.kernels.loans import is_ours, owner
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distarray.planner.plan import Plan
 
 
-def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[], Iterable[Expr] | None]) -> set[int]:
+def donated(order: Sequence[Expr], wanted: Collection[int], others: Others) -> set[int]:
     """Return the memoised nodes whose blocks may be overwritten: nobody needs them afterwards, and nobody else has
     them.
 
@@ -126,9 +126,7 @@ def _is_safe(node: Expr) -> bool:
     )
 
 
-def inplace_results(
-    plan: Plan, graph: Graph, order: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]
-) -> dict[int, int]:
+def inplace_results(plan: Plan, graph: Graph, order: Sequence[Expr], others: Others) -> dict[int, int]:
     """Return results that may take over the blocks of a node that nobody reads afterwards: result -> that node.
 
     Writes take over their base, wherever it was made; other results the block of a donated operand.

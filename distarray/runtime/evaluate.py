@@ -11,12 +11,12 @@ an environment is submitted, so an interrupt leaves everything there as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextvars import copy_context
 
 from distarray.errors import BlocksLostError, MemoryBudgetError
 from distarray.expr import crossing
-from distarray.expr.expr import Environment, Expr, Stored, postorder
+from distarray.expr.expr import Environment, Expr, Others, Stored, postorder
 from distarray.kernels.inside import is_inside_task
 from distarray.kernels.reporting import gathering
 from distarray.runtime import counters, flights, small
@@ -28,17 +28,13 @@ from distarray.runtime.rehome import healed, revive
 from distarray.runtime.retention import retained, written
 
 
-def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None] = tuple) -> None:
+def evaluate(targets: Sequence[Expr], others: Others = tuple) -> None:
     """Compute `targets`, and keep the results of all that they need and a live handle refers to.
 
     Parameters
     ----------
     targets
         Nodes; afterwards each has a memo.
-    others
-        Pending nodes that live handles refer to, anywhere: what they need is not overwritten. None: that cannot be
-        told, and nothing is overwritten, since another thread is making a node. Called only if a write in place is
-        possible.
 
     Raises
     ------
@@ -54,7 +50,7 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None
         gathering(_evaluate, targets, others)
 
 
-def _evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> None:
+def _evaluate(targets: Sequence[Expr], others: Others) -> None:
     flight: Flight | None = None
     try:
         while True:
@@ -68,7 +64,7 @@ def _evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | Non
             flight.is_over = True  # an interrupt may come before it begins
 
 
-def _begun(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> Flight | None:
+def _begun(targets: Sequence[Expr], others: Others) -> Flight | None:
     """Evaluate what is small or on a cluster; return the first run of this process that is ready, None when all is
     there.
     """
@@ -107,16 +103,11 @@ def check(targets: Sequence[Expr]) -> None:
         return prepare.check(env, order, {id(t) for t in targets})
 
 
-def settle(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None] = tuple) -> None:
+def settle(targets: Sequence[Expr], others: Others = tuple) -> None:
     """Carry out the crossings that pending nodes need; with the lock held.
 
     Step by step what crossings read is evaluated where it lives, and moved. On a cluster nobody waits in between: the
     tasks of a move refer to those that make what is moved.
-
-    Parameters
-    ----------
-    others
-        As for `evaluate`.
 
     Raises
     ------
@@ -156,7 +147,7 @@ def _moved(node: Expr) -> Stored:
     return moved(source, node.env, node.pin)
 
 
-def _begun_in(env: Environment, targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> Flight | None:
+def _begun_in(env: Environment, targets: Sequence[Expr], others: Others) -> Flight | None:
     order = postorder(targets)
     if not is_inside_task():
         if flights.wait_for(order, env):

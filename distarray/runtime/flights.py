@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from distarray.expr.expr import Environment, Expr
+from distarray.expr.expr import Environment, Expr, Others
 from distarray.kernels.inside import is_inside_task
 from distarray.kernels.waits import Condition
 from distarray.runtime.interrupts import interrupts_deferred
@@ -106,8 +106,8 @@ def wait_for(order: Sequence[Expr], env: Environment) -> bool:
     return waited
 
 
-def beside(others: Callable[[], Iterable[Expr] | None]) -> Callable[[], Iterable[Expr] | None]:
-    """Return what else is needed (see `evaluate.evaluate`), with all that runs of other threads need."""
+def beside(others: Others) -> Others:
+    """Return what else is needed (see `Others`), with all that runs of other threads need."""
     flights = _others() if _flights else []
     if not flights:
         return others

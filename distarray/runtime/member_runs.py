@@ -16,14 +16,14 @@ what all of them do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from distarray.expr.expr import Environment, Expr
+from distarray.expr.expr import Environment, Others
 from distarray.kernels.tasks import MADE_BY_READ
 from distarray.lower.credits import Programs, Sizes, held_at_steps, peaks
 from distarray.lower.footprint import Need, footprint
@@ -103,14 +103,8 @@ class _Bounded(NamedTuple):
 _PACED: WeakKeyDictionary[Template, _Paced] = WeakKeyDictionary()
 
 
-def programs_of(instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple) -> Programs | None:
-    """Return the programs that a run is; None where each of its tasks is a task of Dask.
-
-    Parameters
-    ----------
-    others
-        See `evaluate.evaluate`.
-    """
+def programs_of(instance: Instance, others: Others = tuple) -> Programs | None:
+    """Return the programs that a run is; None where each of its tasks is a task of Dask."""
     env, graph, template = instance.env, instance.graph, instance.template
     if not env.is_cluster or not _gains(instance):
         return None
@@ -179,7 +173,7 @@ def makes_little(lowered: Lowered, graph: Graph, env: Environment) -> bool:
     return has_room(env, given + MADE_BY_READ * lowered.most_nbytes)
 
 
-def _made_alone(instance: Instance, others: Callable[[], Iterable[Expr] | None]) -> frozenset[Leaf]:
+def _made_alone(instance: Instance, others: Others) -> frozenset[Leaf]:
     """Return the promised blocks that programs may make: each by tasks of its own, and nobody else needs it."""
     if not instance.promised:
         return frozenset()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distarray import config
 from distarray.caches import LRUCache
 from distarray.expr import crossing
-from distarray.expr.expr import Environment, Expr
+from distarray.expr.expr import Environment, Expr, Others
 from distarray.lower.recipes import Unsent
 from distarray.planner.cache import PLANS
 from distarray.planner.graph import Graph, canonical
@@ -142,8 +142,8 @@ def _has_much(env: Environment) -> bool:
     return bool(held_in(env)[0] > MOST_HELD * memory_limit(env))
 
 
-def checked(graph: Graph, env: Environment, others: Callable[[], Iterable[Expr] | None] = tuple) -> Plan:
-    """Return the plan of a graph, that its members can hold; for `others` see `evaluate.evaluate`.
+def checked(graph: Graph, env: Environment, others: Others = tuple) -> Plan:
+    """Return the plan of a graph, that its members can hold.
 
     Raises
     ------
@@ -167,9 +167,7 @@ def checked(graph: Graph, env: Environment, others: Callable[[], Iterable[Expr] 
     return plan
 
 
-def exceeds(
-    plan: Plan, graph: Graph, env: Environment, others: Callable[[], Iterable[Expr] | None] = tuple
-) -> tuple[tuple[int, int], str] | None:
+def exceeds(plan: Plan, graph: Graph, env: Environment, others: Others = tuple) -> tuple[tuple[int, int], str] | None:
     """Return what the workers of a cluster cannot hold of a plan: the most bytes of one, and the stage; and why."""
     if is_ample(graph.nodes, env):
         return None

@@ -5,12 +5,12 @@ What is prepared runs (`running`), is looked at (`explain`, checks), or is taken
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from distarray.expr import crossing
-from distarray.expr.expr import Environment, Expr
+from distarray.expr.expr import Environment, Expr, Others
 from distarray.lower.template import Lowered
 from distarray.planner.cache import plan_cache_info
 from distarray.planner.graph import Graph, canonical
@@ -74,7 +74,7 @@ def prepare(
     wanted: set[int],
     env: Environment,
     stand_ins: Mapping[int, Expr] = MappingProxyType({}),
-    others: Callable[[], Iterable[Expr] | None] = tuple,
+    others: Others = tuple,
     *,
     is_checked: bool = True,
     is_kept: bool = True,
@@ -85,8 +85,6 @@ def prepare(
     ----------
     order, wanted, stand_ins
         See `Prepared` and `crossings.foreseen`.
-    others
-        As for `evaluate`.
     is_checked
         Whether members must be able to hold what is read, made and kept.
     is_kept
@@ -143,7 +141,7 @@ class Rehearsed(NamedTuple):
 def rehearsed(
     targets: Sequence[Expr],
     stand_ins: Mapping[int, Expr],
-    others: Callable[[], Iterable[Expr] | None] = tuple,
+    others: Others = tuple,
 ) -> Rehearsed | None:
     """Plan and lower pending targets of one environment as `evaluate` would; None if all is small. Nothing runs.
 
@@ -151,8 +149,6 @@ def rehearsed(
     ----------
     stand_ins
         Of the crossings that they need: see `crossings.foreseen`.
-    others
-        As for `evaluate`.
     """
     env = targets[0].env
     order = crossing.graph(targets)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from dask._task_spec import DataNode, execute_graph
 from dask.sizeof import sizeof
 
-from distarray.expr.expr import Environment, Expr, LazyBlocks, named, postorder
+from distarray.expr.expr import Environment, Expr, LazyBlocks, Others, named, postorder
 from distarray.runtime.members import executor_for
 from distarray.runtime.shipping import shipped
 from distarray.runtime.wire import EMBED_NBYTES
@@ -181,7 +181,7 @@ def make_here(targets: Iterable[Expr]) -> None:
                 node.memo.blocks.make_all()
 
 
-def read_once(nodes: Iterable[Expr], others: Callable[[], Iterable[Expr] | None]) -> set[int]:
+def read_once(nodes: Iterable[Expr], others: Others) -> set[int]:
     """Return the ``id`` of nodes whose promised blocks nobody needs but who evaluates them now.
 
     Parameters
@@ -214,7 +214,7 @@ def joined(
     members: Mapping[Key, int],
     keep: Sequence[Key],
     read: Collection[Key],
-    others: Callable[[], Iterable[Expr] | None] = tuple,
+    others: Others = tuple,
 ) -> Joined:
     """Return the tasks of an evaluation on a cluster, and those that make the promised blocks that it reads.
 
@@ -226,8 +226,6 @@ def joined(
         Keys of results that are kept. Blocks of what is live, or pending elsewhere, are kept too.
     read
         Keys that it reads; those that its tasks depend on are among them in any case.
-    others
-        See `read_once`.
     """
     waiting = [(node, blocks) for node in nodes if (blocks := promised_of(node)) is not None]
     if not waiting:

@@ -5,14 +5,14 @@ Loaded when the first arrays come that are more than one small block each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from dask._task_spec import TaskRef
 
 from distarray import config
-from distarray.expr.expr import Environment, Expr, Stored
+from distarray.expr.expr import Environment, Expr, Others, Stored
 from distarray.kernels.devices import hold_pools
 from distarray.kernels.stores import places_read
 from distarray.lower.bundling import Output
@@ -44,9 +44,7 @@ INPLACE_NBYTES = 8 << 30
 INPLACE_STEPS = 4
 
 
-def begun(
-    env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr] | None]
-) -> Flight | None:
+def begun(env: Environment, order: Sequence[Expr], wanted: set[int], others: Others) -> Flight | None:
     """Plan the evaluation of nodes of one environment; hand it to a cluster, or return it as what is to run here.
 
     Parameters
@@ -55,8 +53,6 @@ def begun(
         All nodes needed, operands before users.
     wanted
         ``id`` of the nodes whose results are kept.
-    others
-        See `evaluate.evaluate`.
     """
     check_held([n for n in order if n.memo is None], wanted)
     plan, graph, *_ = prepare(order, wanted, env, others=others).sent()
@@ -87,9 +83,9 @@ def instance_to_run(
     graph: Graph,
     env: Environment,
     inplace: Mapping[int, int] = MappingProxyType({}),
-    others: Callable[[], Iterable[Expr] | None] = tuple,
+    others: Others = tuple,
 ) -> Instance:
-    """Return the run of a plan that is to begin now, counted; for `inplace` see `lower`, for `others` `evaluate`."""
+    """Return the run of a plan that is to begin now, counted; for `inplace` see `lower`."""
     with planning():
         instance = instance_of(plan, graph, env, new_run(), inplace)
     check_whole_kernels(instance.template.lowered.drafts, graph.nodes, env)
@@ -105,15 +101,11 @@ def instance_to_run(
     return instance
 
 
-def handed_out(
-    instance: Instance, others: Callable[[], Iterable[Expr] | None], nbytes: int = 0
-) -> list[tuple[Expr, Stored]]:
+def handed_out(instance: Instance, others: Others, nbytes: int = 0) -> list[tuple[Expr, Stored]]:
     """Give a run to the executor of its team, with interrupts deferred; what becomes of the results that are kept.
 
     Parameters
     ----------
-    others
-        See `evaluate.evaluate`.
     nbytes
         Of all that is read and made.
     """
@@ -144,7 +136,7 @@ def _run_here(instance: Instance, nbytes: int) -> dict[Any, Any]:
     return {instance.named(key): value for key, value in found.items()}
 
 
-def sent(instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple) -> list[tuple[int, Stored]]:
+def sent(instance: Instance, others: Others = tuple) -> list[tuple[int, Stored]]:
     """Send a run to the workers of a cluster, as member programs or as tasks; return what becomes of the results, by
     their numbers.
     """
@@ -162,9 +154,7 @@ def sent(instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple
     ]
 
 
-def _sent_as_programs(
-    instance: Instance, programs: Programs, others: Callable[[], Iterable[Expr] | None]
-) -> list[tuple[int, Stored]]:
+def _sent_as_programs(instance: Instance, programs: Programs, others: Others) -> list[tuple[int, Stored]]:
     """Send a run as member programs; what this takes does not depend on the number of tiles that come in bundles."""
     graph, template = instance.graph, instance.template
     ways = instance.given_to(programs)

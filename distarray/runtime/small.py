@@ -7,7 +7,7 @@ needs it costs ten times what it computes, and takes longer than fusion could sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from functools import cache, lru_cache
 from math import prod
@@ -18,7 +18,7 @@ import numpy as np
 from distarray import config, hooks
 from distarray.deferral import errors_wait
 from distarray.expr.affine import Affine
-from distarray.expr.expr import GET, Environment, Expr, Stored, late_params
+from distarray.expr.expr import GET, Environment, Expr, Others, Stored, late_params
 from distarray.expr.joins import PRODUCT
 from distarray.kernels.threads import helped_by
 from distarray.runtime import counters, flights
@@ -407,9 +407,7 @@ def block_of(node: Expr) -> HostArray | None:
     return block if lens is None else lens.read(block)
 
 
-def begun(
-    env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr] | None]
-) -> Flight | None:
+def begun(env: Environment, order: Sequence[Expr], wanted: set[int], others: Others) -> Flight | None:
     """Evaluate nodes that `is_small` holds for, or return that as what is to run, where it takes longer than to hand it
     out; see `running.begun`.
     """
