@@ -151,12 +151,7 @@ def _explained(targets: Sequence[Expr], known: Foreseen, *, analyze: bool, other
     return _analyzed(explanation, targets, kept, others)
 
 
-def _analyzed(
-    explanation: Explanation,
-    targets: Sequence[Expr],
-    kept: Sequence[Expr],
-    others: Others,
-) -> Explanation:
+def _analyzed(explanation: Explanation, targets: Sequence[Expr], kept: Sequence[Expr], others: Others) -> Explanation:
     """Compute the targets, and add what was measured meanwhile to the explanation of how they are computed.
 
     Parameters

@@ -25,7 +25,6 @@ from distarray.lower.bundling import BundleSpec
 from distarray.lower.member_programs import Credits, MemberProgram, member_programs
 from distarray.lower.messages import Key
 from distarray.lower.recipes import Leaf, Recipe
-from distarray.lower.step_graph import SlotRef
 from distarray.lower.turns import in_turns, n_members_of, round_of
 
 
@@ -74,24 +73,6 @@ class Programs(NamedTuple):
         return self.ahead, self.made
 
 
-class _Uses(NamedTuple):
-    """A _Uses says which steps of a program read each of its slots: the first and the last of them."""
-
-    first: dict[int, int]
-    last: dict[int, int]
-
-
-def _uses(program: MemberProgram) -> _Uses:
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for n, step in enumerate(program.steps):
-        for argument in step.args:
-            if type(argument) is SlotRef:
-                first.setdefault(argument.number, n)
-                last[argument.number] = n
-    return _Uses(first, last)
-
-
 def _received(program: MemberProgram) -> Iterator[tuple[int, int]]:
     """Yield the messages that a program receives, and their slots."""
     for n, number in enumerate(program.received):
@@ -124,11 +105,10 @@ def with_credits(
     #: By message and receiver the place, in the order of all steps, of the step that grants it.
     places: dict[tuple[int, int], int] = {}
     for member, program in programs.items():
-        first = _uses(program).first
         own = [turns[step.key] for step in program.steps]
         granted[member] = [[] for _ in program.steps]
         for number, slot in _received(program):
-            n = bisect_left(own, own[first[slot]] - ahead)
+            n = bisect_left(own, own[program.graph.readers[slot][0]] - ahead)
             granted[member][n].append((number, senders[number]))
             places[number, member] = order[program.steps[n].key]
         for messages in granted[member]:
@@ -197,20 +177,20 @@ def _held(
             changes[first] += size
             changes[min(last + n_threads, n_steps)] -= size
 
-    last = _uses(program).last
+    readers = program.graph.readers
     own = [of is None or step.key in of for step in program.steps]
-    read = {a.number for step, is_own in zip(program.steps, own) if is_own for a in step.args if type(a) is SlotRef}
+    read = {slot for reads, is_own in zip(program.graph.reads, own) if is_own for slot in reads}
     grants = {number: n for n, granted in enumerate(program.credits.granted) for number, _ in granted}
     for number, slot in _received(program):
         if slot in read:
-            holds(nbytes[number], grants[number], last[slot])
+            holds(nbytes[number], grants[number], readers[slot][-1])
     over: defaultdict[int, int] = defaultdict(int)  # by message the first step at which all receivers have it
     for k, (number, _) in enumerate(program.credits.sends):
         over[number] = max(over[number], bisect_right(program.credits.awaited, k))
     kept = program.kept_slots()
     for n, step in enumerate(program.steps):
         slot = program.first_step + n
-        end = n_steps if slot in kept else last.get(slot, n)
+        end = n_steps if slot in kept else max(readers[slot], default=n)
         if slot in program.sent:
             end = max(end, over[program.sent[slot][0]] - 1)
         # What fills more of the block of an argument has that block from when the argument is read no more.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -58,6 +59,10 @@ class StepGraph:
     kept: Collection[int]
     after: Mapping[int, Collection[int]] = field(default_factory=dict)
 
+    # Without the tables, which are larger than the steps.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StepGraph, (self.steps, self.n_given, self.first, self.kept, self.after)
+
     @cached_property
     def reads(self) -> list[tuple[int, ...]]:
         """Return by step the slots that it reads, each once."""
@@ -68,9 +73,12 @@ class StepGraph:
         """Return by slot the steps that wait for it; none where it is given."""
         found: list[list[int]] = [[] for _ in range(self.first + len(self.steps))]
         for n, reads in enumerate(self.reads):
-            awaited = {slot for slot in reads if slot >= self.n_given}
-            for slot in awaited.union([self.first + before for before in self.after.get(n, ())]):
-                found[slot].append(n)
+            for slot in reads:
+                if slot >= self.n_given:
+                    found[slot].append(n)
+        for n, waits in self.after.items():
+            for slot in {self.first + before for before in waits}.difference(self.reads[n]):
+                insort(found[slot], n)
         return found
 
     @cached_property

@@ -143,9 +143,10 @@ class Template:
         """Return the tasks as one program of each member, whose messages come at most so many turns ahead, and which
         make some of the blocks that others promised.
         """
-        kept = self.kept
-        recipes, members, _ = self.with_making(made)
-        return with_credits(recipes, members, kept.keys, self.holders, ahead, kept.bundles)
+        with collected_later():
+            kept = self.kept
+            recipes, members, _ = self.with_making(made)
+            return with_credits(recipes, members, kept.keys, self.holders, ahead, kept.bundles)
 
     def with_making(self, made: Collection[Leaf]) -> tuple[Mapping[Key, Recipe], Mapping[Key, int], Mapping[Key, Leaf]]:
         """Return the tasks if they make these blocks too: see `making.with_making`."""

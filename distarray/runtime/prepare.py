@@ -138,11 +138,7 @@ class Rehearsed(NamedTuple):
         return self.instance.lowered
 
 
-def rehearsed(
-    targets: Sequence[Expr],
-    stand_ins: Mapping[int, Expr],
-    others: Others = tuple,
-) -> Rehearsed | None:
+def rehearsed(targets: Sequence[Expr], stand_ins: Mapping[int, Expr], others: Others = tuple) -> Rehearsed | None:
     """Plan and lower pending targets of one environment as `evaluate` would; None if all is small. Nothing runs.
 
     Parameters
