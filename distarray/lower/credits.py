@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from types import MappingProxyType
@@ -73,12 +73,6 @@ class Programs(NamedTuple):
         return self.ahead, self.made
 
 
-def _received(program: MemberProgram) -> Iterator[tuple[int, int]]:
-    """Yield the messages that a program receives, and their slots."""
-    for n, number in enumerate(program.received):
-        yield number, len(program.given) + n
-
-
 def with_credits(
     recipes: Mapping[Key, Recipe],
     members: Mapping[Key, int],
@@ -107,7 +101,7 @@ def with_credits(
     for member, program in programs.items():
         own = [turns[step.key] for step in program.steps]
         granted[member] = [[] for _ in program.steps]
-        for number, slot in _received(program):
+        for number, slot in program.received_slots.items():
             n = bisect_left(own, own[program.graph.readers[slot][0]] - ahead)
             granted[member][n].append((number, senders[number]))
             places[number, member] = order[program.steps[n].key]
@@ -181,7 +175,7 @@ def _held(
     own = [of is None or step.key in of for step in program.steps]
     read = {slot for reads, is_own in zip(program.graph.reads, own) if is_own for slot in reads}
     grants = {number: n for n, granted in enumerate(program.credits.granted) for number, _ in granted}
-    for number, slot in _received(program):
+    for number, slot in program.received_slots.items():
         if slot in read:
             holds(nbytes[number], grants[number], readers[slot][-1])
     over: defaultdict[int, int] = defaultdict(int)  # by message the first step at which all receivers have it

@@ -85,6 +85,11 @@ class MemberProgram:
         return len(self.given) + len(self.received)
 
     @property
+    def received_slots(self) -> dict[int, int]:
+        """Return by message that it receives the slot of that."""
+        return {number: len(self.given) + n for n, number in enumerate(self.received)}
+
+    @property
     def kept_keys(self) -> list[Key]:
         """Return the keys of what is kept, in the order in which the program returns it."""
         return [*self.results, *self.bundles]

@@ -104,7 +104,7 @@ class Execution:
         self._changed = threading.Condition()
         self._graph = program.graph
         self._given = given
-        self._slot_of = {number: len(program.given) + n for n, number in enumerate(program.received)}
+        self._slot_of = program.received_slots
         self._values: dict[int, Any] = {}
         self._filled: set[int] = set()
         self._missing = list(self._graph.missing)
