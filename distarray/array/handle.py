@@ -16,7 +16,7 @@ import numpy as np
 
 from distarray import config
 from distarray.array import elements, window
-from distarray.array.access import put, read
+from distarray.array.access import cast, put, read
 from distarray.array.environment import forced_parts
 from distarray.array.outside import apart, is_handed_out, is_written_outside, write_through
 from distarray.array.pending import defer, in_forced_tiles, runs_at_once
@@ -244,7 +244,8 @@ class Handle:
         base = self._base
         shape = base.shape
         if not shape and isinstance(link, Affine | Reshape) and is_scalar(self):
-            base = self._on(self.__dx_node__())._base  # of a number numpy makes an array
+            node = self.__dx_node__()
+            base = self._on(cast(node, node.dtype))._base  # of a number numpy makes an array
         view = _new(type(self))
         view._base = base
         view._lens = compose(shape, self._lens, link)

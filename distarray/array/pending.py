@@ -7,6 +7,7 @@ from distarray.array import window
 from distarray.array.access import cast
 from distarray.array.environment import parse_pin
 from distarray.deferral import errors_wait
+from distarray.expr.errstates import errstate, is_heard_at_once
 from distarray.expr.expr import GET, ITEM, Expr
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position
 
@@ -35,7 +36,9 @@ def runs_at_once(node: Expr) -> bool:
         first = operands[0]
         if op is GET:
             # of an operation that worked with its axes in another order
-            return type(first) is Expr and first.memo is None and first.op.may_raise and runs_at_once(first)
+            if type(first) is not Expr or first.memo is not None:
+                return False
+            return (first.op.may_raise or _is_to_raise(first)) and runs_at_once(first)
         op = first.op if type(first) is Expr else op
     elif op is TAKE or op is TAKE_PUT:
         # Positions that came with the call were checked then.
@@ -44,7 +47,24 @@ def runs_at_once(node: Expr) -> bool:
         known = all(o.memo is not None or is_position(o) for o in node.operands[at:] if type(o) is Expr)
         if known and not (is_computed and node.is_to_raise):
             return False
-    return (op.may_raise or node.is_to_raise) and not errors_wait()
+    return (op.may_raise or _is_to_raise(node)) and not errors_wait()
+
+
+def _is_to_raise(node: Expr) -> bool:
+    """Return whether numpy is to raise of elements of a node, or of what the same call made for it alone."""
+    if node.is_to_raise:
+        return True
+    if not is_heard_at_once(errstate()):
+        return False
+    made, seen = [node], {id(node)}
+    for n in made:
+        for o in n.nodes():
+            if o.memo is None and not o.is_live and id(o) not in seen:
+                if o.is_to_raise:
+                    return True
+                seen.add(id(o))
+                made.append(o)
+    return False
 
 
 def in_forced_tiles(node: Expr) -> Expr:

@@ -114,13 +114,14 @@ def masked_variance(
         Whether what does not count is 0, and adds nothing.
     """
     result, work = _dtypes(x, dtype, passes_nan)
-    is_complex = x.dtype.kind == "c"
-    if x.dtype == np.float16 and work.kind in "fc" and not passes_nan:
+    is_known = mean is not None
+    if x.dtype == np.float16 and work.kind in "fc" and not passes_nan and (not is_known or dtype is not None):
         x = x.astype(work, copy=False)
     if mean is None:
         total = reduce(np.add, x, axis, work, keepdims=True, where=True if where is None or is_zero else where)
         mean = _quotient(total, _count(x, axis, True, where), work, passes_nan)
     away = elementwise.subtract(x, mean)
+    is_complex = away.dtype.kind == "c" and x.dtype.kind in "bc"
     if passes_nan:
         away = away.astype(x.dtype, copy=False)
         square = elementwise.multiply(away, elementwise.conj(away)).real if is_complex else away * away
@@ -131,7 +132,10 @@ def masked_variance(
     if is_complex and dtype is None:
         result = result.type(0).real.dtype
     added = True if where is None else where
-    spread = _total(square, axis, None if dtype is None else work, keepdims, added, out)
+    is_cast = dtype is not None or (is_known and x.dtype.kind in "biu")
+    spread = _total(square, axis, work if is_cast else None, keepdims, added, out)
+    if is_known and dtype is None:
+        result = spread.dtype  # that of the mean counts
     count = _count(x, axis, keepdims, where)
     if where is None:
         if count <= ddof:

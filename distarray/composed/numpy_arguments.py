@@ -46,7 +46,9 @@ _SYNONYMS: Mapping[str, str] = {"rcond": "rtol"}
 #: numpy's functions that leave `out` to a ufunc, which broadcasts its result to it.
 _BROADCASTING = frozenset({np.isposinf, np.isneginf, np.fix})
 #: How numpy's functions cast to `out`, where it is not ``same_kind``.
-_CASTINGS: Mapping[Function, str] = dict.fromkeys((np.median, np.nanmedian, np.nanpercentile, np.nanquantile), "unsafe")
+_CASTINGS: Mapping[Function, str] = dict.fromkeys(
+    (np.median, np.nanmedian, np.nanpercentile, np.nanquantile, np.cumulative_sum, np.cumulative_prod), "unsafe"
+)
 
 
 class _Place(NamedTuple):

@@ -136,7 +136,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: AxesLike = None) -> DistArray:
     axes = normalize_axes(axis, x.ndim)
     if not axes:
         return x
-    counts = x != 0
+    counts = x.astype(bool)
     index: list[slice] = [slice(None)] * x.ndim
     for a in axes:
         others = tuple(i for i in range(x.ndim) if i != a)

@@ -151,7 +151,7 @@ def geomspace(
     if any(bool(np.any(np.equal(v, 0))) for v in (start, stop)):
         raise ValueError("Geometric sequence cannot include zero")
     first, last = (v if isinstance(v, DistArray) else np.asarray(v) for v in (start, stop))
-    own = np.result_type(first.dtype, last.dtype, float(num), *(() if dtype is None else (np.zeros((), dtype),)))
+    own = np.result_type(first.dtype, last.dtype, float(num), np.zeros((), dtype))
     first = first.astype(own)
     # of the phase of the start, so that the logarithms begin with a real number
     sign = np.sign(first)

@@ -154,9 +154,10 @@ def _loop(ufunc: np.ufunc, inputs: tuple[Any, ...], options: dict[str, Any], cas
     known = (*[_weak(v) for v in inputs], *[None] * ufunc.nout)
     chosen = {} if signature is None else {"signature": signature}
     with naming(dtype=dtype, signature=options.get("signature"), casting=casting):
-        # Of a number that does not cast so, NumPy 2.4 ends the process below; those with a signature take no numbers.
-        if casting == "equiv" and ufunc.signature is None:
-            ufunc(*[v if type(v) in SCALARS else np.empty(0, _weak(v)) for v in inputs], casting=casting, **chosen)
+        # Of a number that does not cast so, NumPy 2.4 ends the process below.
+        if casting == "equiv" and any(type(v) in SCALARS for v in inputs):
+            empty = [v if type(v) in SCALARS else np.empty((0,) * max(v.ndim, 1), _weak(v)) for v in inputs]
+            ufunc(*empty, casting=casting, **chosen)
         resolved = ufunc.resolve_dtypes(known, casting=casting, **chosen)
     return tuple(resolved[: ufunc.nin])
 

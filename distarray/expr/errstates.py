@@ -45,6 +45,11 @@ def errstate() -> ErrState:
     return tuple(modes)
 
 
+def is_heard_at_once(state: ErrState) -> bool:
+    """Return whether an event of some kind raises in a state, or calls something of the user's."""
+    return state is not None and any(mode not in ("ignore", "warn", "print") for mode in state)
+
+
 def _number_of(handler: Any) -> int:
     for number, known in list(_handlers.items()):  # other threads add to them
         if known is handler:

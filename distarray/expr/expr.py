@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distarray.dtypes import CANONICAL
 from distarray.errors import PACKAGE
+from distarray.expr.errstates import ErrState, is_heard_at_once
 from distarray.expr.op import Op, declare
 from distarray.lazy import loaded
 from distarray.sharding.mesh import Mesh
@@ -362,7 +363,7 @@ class Expr:
         runtime: Any = None,  # each family's own
         pin: Sharding | None = None,
         origin: Origin | None = None,
-        errstate: tuple[str, ...] | None = None,
+        errstate: ErrState = None,
     ) -> None:
         self.op = op
         self.operands = operands
@@ -422,7 +423,7 @@ class Expr:
         """Return whether numpy is to raise, or to call something of the user's, of elements: ``errstate`` of the user's
         says so of some kind of event.
         """
-        return self.errstate is not None and any(mode not in ("ignore", "warn", "print") for mode in self.errstate)
+        return is_heard_at_once(self.errstate)
 
     @property
     def is_live(self) -> bool:

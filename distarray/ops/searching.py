@@ -63,7 +63,7 @@ def searchsorted(x1: Array, x2: Array, /, side: str = "left", sorter: Array = No
         except OverflowError:
             dtype = np.asarray(sought).dtype
         sought = full((), sought, dtype, operands.env)
-    as_dtype(np.searchsorted(np.empty(0, row.dtype), np.empty(0, sought.dtype)).dtype)
+    as_dtype(np.searchsorted(np.zeros(1, row.dtype), np.zeros(1, sought.dtype)).dtype)
     if not order:
         return operands.box(_searched(row, sought, side))
     by = order[0]

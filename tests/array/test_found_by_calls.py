@@ -455,3 +455,117 @@ def test_an_interrupt_while_operations_are_declared_breaks_nothing(name: str, ca
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == printed.split()
+
+
+@pytest.mark.parametrize("name", ["matmul", "vecdot", "matvec", "vecmat"])
+def test_a_number_that_does_not_cast_to_an_equivalent_dtype_is_refused(name: str) -> None:
+    for xp in (np, dx):
+        with pytest.raises(TypeError, match="cannot cast Python int"):
+            getattr(xp, name)(xp.ones(3), -1, casting="equiv")
+
+
+@pytest.mark.parametrize("char", "?bBqefdFD")
+@pytest.mark.parametrize("mean", "bBqefdFD")
+def test_the_dtype_of_a_mean_that_is_known_counts(char: str, mean: str) -> None:
+    rng = np.random.default_rng(0)
+    host, about = (rng.random((5, 4)) * 5).astype(char), (rng.random((1, 4)) * 5).astype(mean)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of half precision numpy's functions overflow
+        for kwargs in ({}, {"ddof": 1}, {"dtype": "f8"}):
+            found = dx.var(dx.asarray(host), axis=0, mean=dx.asarray(about), **kwargs)
+            expected = np.var(host, axis=0, mean=about, **kwargs)
+            assert found.dtype == expected.dtype
+            np.testing.assert_allclose(np.asarray(found), expected, rtol=2e-3 if "e" in char + mean else 1e-6)
+
+
+def test_views_of_an_array_that_was_a_number_are_views() -> None:
+    for eager_bytes in (None, 0):
+        with dx.config.set(**({} if eager_bytes is None else {"eager_bytes": 0})):
+            found = []
+            for xp in (np, dx):
+                y = xp.asarray(np.arange(4.0))
+                w, u, q, z = y.sum()[...], y.sum()[...], y[1:2].max()[...], y.sum()[...]
+                w.flat[0] = 2
+                u.reshape(1)[0] = 3
+                v = q[...]
+                v[...] = 7
+                same = z
+                z += 1
+                xp.put(y.min()[...], 0, 5)
+                found.append([float(value) for value in (w, u, q, v, z, same, y[0])])
+            assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("char", "efdFDi")
+def test_the_dtype_of_a_geometric_progression(char: str) -> None:
+    start, stop = np.dtype(char).type(1), np.dtype(char).type(8)
+    for ends in ((start, stop), (np.full(2, start), np.full(2, stop))):
+        expected = np.geomspace(*ends, 4)
+        found = dx.geomspace(*ends, 4)
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-14)
+        assert dx.geomspace(*ends, 4, dtype="c8").dtype == np.geomspace(*ends, 4, dtype="c8").dtype
+
+
+@pytest.mark.parametrize("dtype", ["M8[D]", "m8[s]", "?", "c8"])
+def test_zeros_of_dates_are_trimmed(dtype: str) -> None:
+    host = np.array([0, 0, 3, 0, 5, 0]).astype(dtype)
+    assert_same(dx.trim_zeros(named(host)), np.trim_zeros(host))
+
+
+def test_the_objective_of_the_paper_plans_factorizations() -> None:
+    host = np.random.default_rng(0).random((5, 5))
+    x = dx.asarray(host)
+    with dx.config.set(objective="paper", eager_bytes=0, block_bytes=64):
+        np.testing.assert_allclose(np.asarray(dx.linalg.svd(x)[1]), np.linalg.svd(host)[1])
+        np.testing.assert_allclose(np.asarray(dx.linalg.pinv(x)), np.linalg.pinv(host))
+        np.testing.assert_allclose(abs(np.asarray(dx.linalg.qr(x)[1])), abs(np.linalg.qr(host)[1]))
+
+
+def test_planning_of_nothing_has_no_events() -> None:
+    host = np.zeros((5, 0))
+    with dx.config.set(planner="eindecomp", eager_bytes=0), np.errstate(all="raise"):
+        x = dx.asarray(host, team=dx.Team((2,), ("x",)), sharding=("x", None))
+        assert_same(dx.sort(x, axis=None), np.sort(host, axis=None))
+        assert_same(dx.cumsum(x, axis=None), np.cumsum(host, axis=None))
+
+
+RAISING = {
+    "cumprod": lambda xp, x: xp.cumprod(x, axis=0),
+    "accumulate": lambda xp, x: xp.multiply.accumulate(x),
+    "reduceat": lambda xp, x: xp.divide.reduceat(x * 0, [0, 2]),
+    "kron": lambda xp, x: xp.kron(x, xp.full((1, 2), 1e10)),
+    "percentile": lambda xp, x: xp.percentile(xp.where(x > 2, np.inf, -np.inf), 50.0, axis=0),
+    "transposed": lambda xp, x: xp.power.accumulate(x, axis=1),
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_what_numpy_is_to_raise_is_raised_at_the_call_of_what_else_would_wait(name: str) -> None:
+    host = np.ones((4, 3))
+    host[:2] = 1e308
+    with dx.config.set(eager_bytes=0):
+        for xp, x in ((np, host), (dx, dx.asarray(host))):
+            with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+                RAISING[name](xp, x)
+
+
+@pytest.mark.parametrize("pair", [("M8[D]", "f8"), ("f8", "M8[D]"), ("i8", "M8[s]"), ("m8[s]", "f8")])
+def test_what_has_no_order_is_not_searched(pair: tuple[str, str]) -> None:
+    row, sought = (np.arange(5).astype(dtype) for dtype in pair)
+    with dx.config.set(eager_bytes=0):
+        for search in (lambda xp, *args: xp.searchsorted(*args), lambda xp, *args: xp.digitize(*args[::-1])):
+            with pytest.raises(TypeError):
+                search(np, row, sought)
+            with pytest.raises(TypeError):
+                search(dx, dx.asarray(row), dx.asarray(sought))
+
+
+@pytest.mark.parametrize("name", ["cumulative_sum", "cumulative_prod"])
+@pytest.mark.parametrize("dtypes", [("i1", "u8"), ("f8", "i4"), ("u1", "f4")])
+def test_cumulative_results_are_written_into_any_dtype(name: str, dtypes: tuple[str, str]) -> None:
+    host, out = np.arange(1, 5, dtype=dtypes[0]), np.zeros(4, dtypes[1])
+    ours = dx.asarray(out.copy())
+    assert getattr(dx, name)(dx.asarray(host), out=ours) is ours
+    getattr(np, name)(host, out=out)
+    assert_same(ours, out)

@@ -149,7 +149,7 @@ def view_of(r: Reading, loops: Loops, result_shape: tuple[int, ...]) -> View:
         for old, _ in reshape_groups(r.lens.shape, result_shape):
             for a in old:
                 if a in number:
-                    scale[number[a]] = prod(r.lens.shape[b] for b in old[1:]) if a == old[0] else 1
+                    scale[number[a]] = max(1, prod(r.lens.shape[b] for b in old[1:])) if a == old[0] else 1
                     shares[number[a]] = a != old[0]
     return View(
         terms,

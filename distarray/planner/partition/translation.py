@@ -45,7 +45,8 @@ class _Translation:
         name = f"s{facts.number}"
         op = self._op(facts, name)
         if not facts.free or facts.pinned >= 0 or facts.is_written:
-            op = replace(op, fixed={_label(i): k for i, k in enumerate(sharding.parts) if k > 1})
+            parts = {_label(i): k for i, k in enumerate(sharding.parts) if k > 1}
+            op = replace(op, fixed={x: k for x, k in parts.items() if x in op.labels})
         self.ops[name] = op
         stage = facts.stage
         for _, i in stage.stores:
@@ -74,9 +75,10 @@ class _Translation:
             term = self._term(p, r, extents)
             inputs.append(self._input(f"{name}x{p}", r, view, [extents[x] for x in term]))
             terms.append(term)
-        # loops that no operand and no result has count too
+        op = EinOp(tuple(terms), result, tuple(inputs), extents, itemsize=facts.itemsize)
+        # Without the loops that only results behind the first have.
         whole = frozenset([_label(i) for i in loops.whole]).union(x for x in extents if x.startswith("w"))
-        return EinOp(tuple(terms), result, tuple(inputs), extents, whole=whole, itemsize=facts.itemsize)
+        return replace(op, whole=whole.intersection(op.labels))
 
     def _term(self, p: int, r: Reading, extents: dict[str, int]) -> tuple[str, ...]:
         """Return the labels of the axes of the source; an axis that is read whole, or twice along one loop, has its
