@@ -159,7 +159,7 @@ def room_of(env: Environment) -> Room | None:
     workers = _worker_facts(env)
     if workers.limit is None:
         return None
-    held = int(workers.limit * PAUSES) - workers.process - workers.packed
+    held = int(workers.limit * PAUSES) - workers.process
     return Room(max(0, held), int(workers.limit * (TERMINATES - SPILLS - TRANSFERS)))
 
 
