@@ -383,7 +383,8 @@ def average(
         if axis is None:
             raise TypeError("Axis must be specified when shapes of a and weights differ: weights is a number")
         raise ValueError("Shape of weights must be consistent with shape of a along specified axis: it is a number")
-    w: Expr = given
+    # Boxed, so that what is small is computed at once.
+    values, w = operands.box(x), operands.box(given)
     axis = None if axis is None else normalize_axes(axis, x.ndim)
     if w.shape != x.shape:
         if axis is None:
@@ -396,18 +397,21 @@ def average(
                 "Shape of weights must be consistent with shape of a along specified axis: "
                 f"{w.shape}, {x.shape}, axis={axis}"
             )
-        w = permute_dims(w, sorted(range(w.ndim), key=lambda i: axes[i]))
+        if w.ndim > 1:
+            w = permute_dims(w, sorted(range(w.ndim), key=lambda i: axes[i]))
         w = broadcast_to(reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape))), x.shape)
     dtype = np.result_type(x.dtype, w.dtype, np.float64) if x.dtype.kind in "bium" else np.result_type(x.dtype, w.dtype)
     scale = sum(w, axis=axis, dtype=dtype, keepdims=keepdims)
 
+    is_zero = one_array("average", any(equal(scale, 0)))[0]
+
     def program() -> Program:
-        (has_none,) = yield Ask((any(equal(scale, 0)),), kept=(scale,))
+        (has_none,) = yield Ask((is_zero,), kept=(one_array("average", scale)[0],))
         if has_none:
             raise ZeroDivisionError("Weights sum to zero, can't be normalized")
         return None
 
     run("average", program())
-    products = multiply(_astype(x, dtype, copy=False), _astype(w, dtype, copy=False))  # a product of i8 would wrap
+    products = multiply(_astype(values, dtype, copy=False), _astype(w, dtype, copy=False))  # one of i8 would wrap
     total = divide(sum(products, axis=axis, dtype=dtype, keepdims=keepdims), scale)
-    return (operands.box(total), operands.box(scale)) if returned else operands.box(total)
+    return (total, scale) if returned else total
