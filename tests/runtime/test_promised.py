@@ -103,7 +103,7 @@ def test_an_error_of_a_step_that_makes_a_block_is_its_own(cluster4: Any) -> None
         raise ZeroDivisionError("on purpose")
 
     # What lies at members beside the blocks counts against the limit.
-    eventually(lambda: cluster4.run_on_scheduler(left_at_scheduler) == (0, 0, 0))
+    eventually(lambda: cluster4.run_on_scheduler(kinds_of_tasks)["all"] == 0)
     with dx.config.set(block_bytes=0, memory_limit=LITTLE):
         y = dx.from_dask(da.from_array(A, chunks=CHUNK).map_blocks(fails, dtype=A.dtype, meta=A[:0])).sum()
         assert y.explain().programs == 4
