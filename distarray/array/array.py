@@ -123,7 +123,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
             parsed = parse_index(index, self.shape)
         if type(parsed) is Basic:
             if parsed.is_view:
-                return self._view(parsed.affine)
+                return (self if self._base.shape else self._as_array())._view(parsed.affine)
             if (element := self._copied_here(parsed.affine)) is not None:
                 return element
             made = bind_get(self.__dx_node__(), parsed.affine)

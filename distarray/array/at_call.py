@@ -465,6 +465,8 @@ def _is_static(value: Any) -> bool:
     kind = type(value)
     if kind is float:
         return bool(value > 0 or value < 0)  # of zeros two are equal, and nan is not itself
+    if isinstance(value, np.dtype):
+        return value.kind in "biufc"  # of times two are equal whose units are not
     return kind in _STATIC or (kind is tuple and all(type(v) is int for v in value))
 
 

@@ -244,8 +244,8 @@ class Handle:
         base = self._base
         shape = base.shape
         if not shape and isinstance(link, Affine | Reshape) and is_scalar(self):
-            node = self.__dx_node__()
-            base = self._on(cast(node, node.dtype))._base  # of a number numpy makes an array
+            # Of a number numpy makes an array, or another number where there are no axes.
+            base = (self._as_array() if link.shape else self._on(self.__dx_node__()))._base
         view = _new(type(self))
         view._base = base
         view._lens = compose(shape, self._lens, link)
@@ -254,6 +254,13 @@ class Handle:
         own = self._readonly and (OF_OWNER if self._is_owner else self._readonly)
         view._readonly = own or int(readonly)
         return view
+
+    def _as_array(self) -> Self:
+        """Return the array that numpy makes of a number, in memory of its own; the handle itself where it is none."""
+        if not is_scalar(self):
+            return self
+        node = self.__dx_node__()
+        return self._on(cast(node, node.dtype))
 
     def _of_base(self, lens: Lens) -> Self:
         """Return a handle on all that this one may be a part of, seen through `lens`; as read-only as its owner."""

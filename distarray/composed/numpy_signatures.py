@@ -287,7 +287,7 @@ def _is_of_moments(x: Any, dtype: DTypeLike, out: Any) -> bool:
 def cumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
     """Return partial sums along `axis`, or of the flattened array."""
     if out is not None and dtype is None:
-        dtype = loop_dtype(np.add, "accumulate", as_distarray(a), None, out)
+        dtype = loop_dtype(np.add, "accumulate", as_distarray(a), None, dtype_of_out(out))
     return _put(out, reductions.cumsum(a, axis, dtype))
 
 
@@ -295,7 +295,7 @@ def cumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = 
 def cumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
     """Return partial products along `axis`, or of the flattened array."""
     if out is not None and dtype is None:
-        dtype = loop_dtype(np.multiply, "accumulate", as_distarray(a), None, out)
+        dtype = loop_dtype(np.multiply, "accumulate", as_distarray(a), None, dtype_of_out(out))
     return _put(out, reductions.cumprod(a, axis, dtype))
 
 
@@ -305,7 +305,7 @@ def trace(
 ) -> DistArray:
     """Return the sum over the diagonal of two axes."""
     if out is not None and dtype is None:
-        dtype = loop_dtype(np.add, "reduce", as_distarray(x), None, out)
+        dtype = loop_dtype(np.add, "reduce", as_distarray(x), None, dtype_of_out(out))
     return _put(out, contractions.trace(x, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype))
 
 

@@ -120,20 +120,17 @@ def reduce(
         If nothing is left to reduce, and neither `initial` nor the function says what that is.
     """
     _check(ufunc, "reduce")
-    if out is None:
-        n = 1 if is_everything(where) else 2
-        return _reduction_by(ufunc, n)(x, where, axis, dtype, keepdims, initial)
     result = reduced_for(out, ufunc, x, axis, dtype, keepdims, initial, where)
-    return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
+    return result if out is None else into(out, result, casting="unsafe")
 
 
 @cache
 def _reduction_by(ufunc: np.ufunc, n: int) -> Callable[..., DistArray]:
-    """Return ``ufunc.reduce`` without ``out=``, as a function of `n` arrays that is made ready: the mask may be one."""
+    """Return what `reduced_for` does, as a function of `n` arrays that is made ready: the mask may be one."""
 
     @ready_made(n, is_boxed=True)
-    def reduction(x: Any, where: Any, axis: Any, dtype: Any, keepdims: Any, initial: Any) -> DistArray:
-        return reduced_for(None, ufunc, x, axis, dtype, keepdims, initial, where)
+    def reduction(x: Any, where: Any, *options: Any) -> DistArray:
+        return _reduced(ufunc, x, where, *options)
 
     return reduction
 
@@ -149,11 +146,18 @@ def reduced_for(
     where: Any = True,
 ) -> DistArray:
     """Return what `reduce` puts into `out`, of which only the dtype counts here, before it is cast to that."""
+    n = 1 if is_everything(where) else 2
+    return _reduction_by(ufunc, n)(x, where, axis, dtype, keepdims, initial, dtype_of_out(out))
+
+
+def _reduced(
+    ufunc: np.ufunc, x: Any, where: Any, axis: Any, dtype: Any, keepdims: Any, initial: Any, of_out: DType | None
+) -> DistArray:
     name = ufunc.__name__
     x = as_distarray(x)
     axes = reduced_axes(axis, x.ndim)
     keep = keeps_axes(keepdims)
-    loop = loop_dtype(ufunc, "reduce", x, dtype, out)
+    loop = loop_dtype(ufunc, "reduce", x, dtype, of_out)
     if len(axes) > 1 and (name not in ufunc_methods.ASSOCIATIVE or ufunc is np.lcm):  # numpy does not know it of lcm
         raise ValueError(f"reduction operation '{name}' is not reorderable, so at most one axis may be specified")
     if initial is NOT_GIVEN:
@@ -162,7 +166,7 @@ def reduced_for(
         start = None if initial is None else initial_value(initial, loop)
         if start is not None:
             # numpy puts it where the result is to be, and begins with what is there then
-            start = np.array([start]).astype(dtype_of_out(out, loop)).astype(loop)[0]
+            start = np.array([start]).astype(loop if of_out is None else of_out).astype(loop)[0]
     mask = mask_over(x, where)
     if mask is not None and start is None:
         raise ValueError(
@@ -177,12 +181,12 @@ def reduced_for(
     return _fold_in_order(name, x, axes, loop, keep, start, mask)  # type: ignore[no-any-return]
 
 
-def loop_dtype(ufunc: np.ufunc, method: str, x: DistArray, dtype: Any, out: Any) -> DType:
+def loop_dtype(ufunc: np.ufunc, method: str, x: DistArray, dtype: Any, of_out: DType | None) -> DType:
     """Return the dtype in which a method of `ufunc` computes: where ``dtype=`` says none, that of ``out=`` has a
     say.
     """
     wanted = None if dtype is None else as_dtype(dtype)
-    return ufunc_methods.resolved_dtype(ufunc.__name__, method, x.dtype, wanted, dtype_of_out(out))
+    return ufunc_methods.resolved_dtype(ufunc.__name__, method, x.dtype, wanted, of_out)
 
 
 def dtype_of_out(out: Any, default: DType | None = None) -> DType | None:
@@ -287,7 +291,7 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = 
 
 def _scan_dtype(ufunc: np.ufunc, x: DistArray, dtype: Any, out: Any) -> DType | None:
     """Return `loop_dtype` as a ``dtype=``: none that has a unit, numpy takes that from the operand."""
-    loop = loop_dtype(ufunc, "accumulate", x, dtype, out)
+    loop = loop_dtype(ufunc, "accumulate", x, dtype, dtype_of_out(out))
     return None if loop.kind in "mM" else loop
 
 
