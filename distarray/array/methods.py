@@ -402,7 +402,7 @@ class Methods:
         at = integer(index, "index", truths=False)
         if not -self.size <= at < self.size:
             raise IndexError(f"index {at} is out of bounds for size {self.size}")
-        return self[np.unravel_index(at % self.size, self.shape)].item()
+        return self[tuple(map(int, np.unravel_index(at % self.size, self.shape)))].item()
 
     is_integer, as_integer_ratio, hex, bit_count = OfNumber(), OfNumber(), OfNumber(), OfNumber()
     numerator, denominator = OfNumber(), OfNumber()
