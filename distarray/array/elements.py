@@ -16,7 +16,7 @@ from distarray.array import window
 from distarray.expr.bind import bind_get
 from distarray.expr.expr import GET, Expr, Scalar
 from distarray.expr.lens import Affine
-from distarray.runtime import homing, observations
+from distarray.runtime import observations
 from distarray.runtime.retention import streams
 from distarray.sharding.boxes import tile_box
 from distarray.types import HostArray
@@ -48,7 +48,7 @@ def fetch(node: Expr) -> HostArray:
     if node.nbytes > FETCHED:
         check_room(node)
     if node.memo is None:
-        compute_here(node)
+        window.observe((node,), is_read=True)
     return observations.fetch(node)
 
 
@@ -58,18 +58,11 @@ def fetch_into(node: Expr, out: HostArray) -> None:
     Nothing is written before all of it is computed, from what operands hold now that share memory with `out`.
     """
     if node.memo is None:
-        compute_here(node)
+        window.observe((node,), is_read=True)
     if node.shape == out.shape:
         observations.fetch_into(node, out)
     else:
         np.copyto(out, observations.fetch(node), casting="unsafe")
-
-
-def compute_here(node: Expr) -> None:
-    """Compute a node whose value is about to be read here: of what workers have, some comes here first."""
-    if node.memo is None and node.env.is_cluster:
-        homing.bring_home(node)
-    window.observe((node,))
 
 
 def check_room(node: Expr) -> None:
@@ -88,7 +81,7 @@ def item(node: Expr) -> HostArray:
             found = _from_rows(source, lens)
             if found is not None:
                 return found
-        compute_here(node)
+        window.observe((node,), is_read=True)
     memo = node.stored
     if memo.on_client and type(memo.blocks[0]) is np.ndarray:
         block: HostArray = memo.blocks[0]

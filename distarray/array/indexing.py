@@ -76,7 +76,7 @@ def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]
         If the option ``data-dependent`` says ``raise``.
     """
     _check(name)
-    elements.compute_here(mask)
+    window.observe((mask,), is_read=True)
     if mask.stored.sharding.n_tiles == 1 and (mask.env.size == 1 or mask.nbytes <= BLOCK_NBYTES):
         return where_true(elements.fetch(mask))
     return _deferred_positions(mask)

@@ -30,6 +30,7 @@ from distarray.errors import PACKAGE
 from distarray.expr.expr import ITEM, Environment, Expr, postorder
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime import evaluate, observations, small
+from distarray.runtime.homing import bring_home
 from distarray.runtime.retention import streams
 from distarray.scoped import Scoped
 
@@ -316,8 +317,14 @@ class _TracedError(Exception):
     """A _TracedError says that a function looks at elements of what stands for operands."""
 
 
-def observe(nodes: Sequence[Expr]) -> None:
-    """Compute these nodes now, and whatever live handle's node they need."""
+def observe(nodes: Sequence[Expr], *, is_read: bool = False) -> None:
+    """Compute these nodes now, and whatever live handle's node they need.
+
+    Parameters
+    ----------
+    is_read
+        Whether the values are about to be read here: some of what workers have is copied here first.
+    """
     for node in nodes:
         if node.memo is None:
             break
@@ -325,6 +332,9 @@ def observe(nodes: Sequence[Expr]) -> None:
         return
     if _is_traced.get():
         raise _TracedError
+    if is_read and nodes[0].env.is_cluster:
+        for node in nodes:
+            bring_home(node)
     window = _local.window
     if len(nodes) > 1 or not small.is_settled_alone(nodes[0]):
         _evaluate(nodes, window)

@@ -26,7 +26,7 @@ from distarray.lazy import loaded
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
-from distarray.types import DType, Shape
+from distarray.types import DType, HostArray, Shape
 
 if TYPE_CHECKING:
     from distarray.config import Derived
@@ -204,6 +204,8 @@ class Stored:
     is_given_up
         Whether the blocks are another node's to write, or were handed out to be written: who comes upon the node by a
         weak reference has to make another one.
+    copy
+        All elements in this process, beside blocks that are elsewhere (`runtime.homing`); nobody writes into it.
     """
 
     sharding: Sharding
@@ -212,6 +214,12 @@ class Stored:
     exported: bool = True
     shared: frozenset[int] = frozenset()
     is_given_up: bool = False
+    copy: HostArray | None = None
+
+    @property
+    def here(self) -> Any:
+        """Return all elements, where they are one array of this process, or the first block."""
+        return self.blocks[0] if self.copy is None else self.copy
 
     def share(self, numbers: Iterable[int] | None = None) -> None:
         """Note that another array has blocks too; all of them by default."""

@@ -67,7 +67,7 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
     fresh = set(donated)
     for node in order:
         if node.memo is not None:
-            values[id(node)] = node.memo.blocks[0]
+            values[id(node)] = node.memo.here
     met: list[tuple[str, Expr]] = []
 
     def note(kind: str, _flag: int) -> None:
@@ -233,7 +233,7 @@ def _compute(
         except Exception:
             if node.memo is None:
                 raise
-            value = node.memo.blocks[0]  # of a view that another thread has computed meanwhile
+            value = node.memo.here  # of a view that another thread has computed meanwhile
         _noted(node, value, values, uses, root, fresh)
 
 

@@ -26,8 +26,8 @@ def fetch(node: Expr) -> np.ndarray[Any, Any]:
     """Return an evaluated node as one host array that the caller owns."""
     memo = node.stored
     count_fetched(node.nbytes)
-    if memo.on_client:
-        return np.array(memo.blocks[0], copy=True)
+    if memo.on_client or memo.copy is not None:
+        return np.array(memo.here, copy=True)
     tiles = list(memo.sharding.tiles())
     found = fetch_blocks(node, range(len(tiles)))
     if len(tiles) == 1:

@@ -109,16 +109,18 @@ class PromisedBlocks(LazyBlocks):
 
     def make_all(self) -> None:
         """Make what is still to be made; on a cluster without waiting for it."""
+        # First, since it may wait for who evaluates, and who evaluates for the lock.
+        executor = None if self._is_here else executor_for(self.env)
         with self._lock:
             if self.make is None:
                 return
             numbers = self.promised()
-            if self._is_here:
+            if executor is None:
                 found = dict(zip(numbers, self.make(list(numbers.values())), strict=True))
             else:
                 sources = self.make(list(numbers.values()))
                 tasks = _first_needed({}, sources.tasks, numbers)
-                found = executor_for(self.env).submit(tasks, sources.members, list(numbers))
+                found = executor.submit(tasks, sources.members, list(numbers))
             self.settle(found)
 
     def settle(self, found: Mapping[Key, Any]) -> None:

@@ -78,13 +78,13 @@ def is_small(
     """
     if env.device != "cpu":
         return False
-    most, is_larger = most_nbytes(env), False
+    most, is_larger, has_copies = most_nbytes(env), False, False
     limit = min(env.block_nbytes, most)
     in_process = not env.is_cluster
     for node in order:
         memo = node.memo
-        if id(node) in coming:
-            pass
+        if id(node) in coming or (memo is not None and memo.copy is not None):
+            has_copies = True
         elif memo is not None:
             if node.pin is not None and memo.on_client and not _is_anywhere(node.pin):
                 return False  # to be placed as the user asked
@@ -107,7 +107,14 @@ def is_small(
                     return False
         if limit < most and not is_light(node, limit):
             return False
+    if has_copies and any(map(_is_of_tiles, order)):
+        return False
     return not is_larger or _is_brief(order, env)
+
+
+def _is_of_tiles(node: Expr) -> bool:
+    """Return whether a step, if it is one, is made of tiles as they lie, with each of which a function is called."""
+    return node.memo is None and (node.op.family.is_tiled or any(map(callable, late_params(node))))
 
 
 def _is_brief(order: Sequence[Expr], env: Environment) -> bool:
@@ -398,6 +405,8 @@ def block_of(node: Expr) -> HostArray | None:
         node, memo = source, source.memo
         if memo is None:
             return None
+    if memo.copy is not None:
+        return memo.copy if lens is None else lens.read(memo.copy)
     blocks = memo.blocks
     if type(blocks) not in (tuple, list) or len(blocks) != 1 or (node.pin is not None and node.pin.n_tiles > 1):
         return None

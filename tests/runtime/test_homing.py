@@ -23,7 +23,7 @@ assert N * N * 8 > STAYS_NBYTES > N * 8
 
 def is_home(x: Any) -> bool:
     memo = x._base.current.memo
-    return memo is not None and memo.on_client
+    return memo is not None and (memo.on_client or memo.copy is not None)
 
 
 def made(seed: int, *shape: int) -> Any:
@@ -128,11 +128,11 @@ def test_what_takes_long_stays(cluster4: Any) -> None:
     assert not is_home(x)
 
 
-def test_all_that_comes_is_little(cluster4: Any) -> None:
+def test_all_that_is_copied_is_little(cluster4: Any) -> None:
     gc.collect()
-    here = sum([node.nbytes for node in list(homing._home)])
+    assert homing._have_room(0)
     arrays = [made(i, N, N) for i in range(3)]
-    with dx.config.set(literal_max_bytes=here + arrays[0].nbytes):
+    with dx.config.set(literal_max_bytes=homing._copied_nbytes + arrays[0].nbytes):
         for x in arrays:
             read_twice(x)
         assert [is_home(x) for x in arrays] == [True, False, False]
@@ -140,6 +140,57 @@ def test_all_that_comes_is_little(cluster4: Any) -> None:
         gc.collect()
         read_twice(arrays[1])
         assert is_home(arrays[1])
+
+
+def test_an_array_lies_where_it_did_after_it_was_read(cluster4: Any) -> None:
+    da = pytest.importorskip("dask.array")
+    host = np.arange(6000.0)
+    chunked = dx.from_dask(da.from_array(host, chunks=((1000, 3000, 2000),)))
+    for x in (chunked, (dx.from_dask(da.from_array(host, chunks=2000)) * 2).persist(), made(0, N, N)):
+
+        def look(x: Any = x) -> Any:
+            sizes = x.map_blocks(lambda block: np.full(block.shape, block.size), dtype=int)
+            return x.chunks, x.sharding, x.numblocks, np.unique(sizes).tolist(), [x.local(m).sum() for m in range(4)]
+
+        before = look()
+        for scale in range(4):
+            assert np.isfinite(float((x * scale).sum()))
+        assert look() == before
+
+
+def test_what_large_arrays_are_computed_with_is_fetched_once(cluster4: Any) -> None:
+    x, y = made(0, 1000, 900), made(1, 1000, 100)
+    expected = float((np.asarray(x.copy())[:, 3] * (np.asarray(y.copy())[:, 0] > 0.5)).sum())
+    with counting() as counted:
+        for _ in range(8):
+            assert float((y > 0.5).max()) == 1
+            assert float((x[:, 3] * (y[:, 0] > 0.5)).sum()) == pytest.approx(expected, rel=1e-12)
+    assert y.nbytes <= counted.fetched_bytes <= y.nbytes + 32 * 8
+
+
+def test_parts_of_what_is_larger_are_not_worth_it_all(cluster4: Any) -> None:
+    z = made(0, 700, 700)
+    with counting() as counted:
+        assert float(z[0, :3].sum()) != float(z[1, :3].sum())
+    assert counted.fetched_bytes <= 16 and not is_home(z)
+
+
+def test_threads_that_read_what_is_still_to_be_made(mortal_cluster: Any) -> None:
+    da = pytest.importorskip("dask.array")
+    host = np.arange(100_000.0)
+    x, y = (dx.from_dask(da.from_array(host, chunks=34_000)) for _ in range(2))
+    found: list[float] = []
+
+    def read(of: str) -> None:
+        for _ in range(3):
+            found.append(float(getattr(x * y, of)()))
+
+    threads = [threading.Thread(target=read, args=(of,), daemon=True) for of in ("sum", "max", "sum")]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert sorted(set(found)) == pytest.approx([host.max() ** 2, (host**2).sum()]) and len(found) == 9
 
 
 def test_threads_that_read_side_by_side(cluster4: Any) -> None:
