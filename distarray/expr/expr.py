@@ -204,7 +204,7 @@ class Stored:
     is_given_up
         Whether the blocks are another node's to write, or were handed out to be written: who comes upon the node by a
         weak reference has to make another one.
-    copy
+    home_copy
         All elements in this process, beside blocks that are elsewhere (`runtime.homing`); nobody writes into it.
     """
 
@@ -214,12 +214,12 @@ class Stored:
     exported: bool = True
     shared: frozenset[int] = frozenset()
     is_given_up: bool = False
-    copy: HostArray | None = None
+    home_copy: HostArray | None = None
 
     @property
     def here(self) -> Any:
         """Return all elements, where they are one array of this process, or the first block."""
-        return self.blocks[0] if self.copy is None else self.copy
+        return self.blocks[0] if self.home_copy is None else self.home_copy
 
     def share(self, numbers: Iterable[int] | None = None) -> None:
         """Note that another array has blocks too; all of them by default."""

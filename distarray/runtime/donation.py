@@ -62,7 +62,7 @@ def withheld(memo: Stored) -> frozenset[int]:
 
 
 def _has_any(memo: Stored) -> bool:
-    if memo.copy is not None:
+    if memo.home_copy is not None:
         return False  # its blocks are elsewhere
     return not memo.exported and any(k not in memo.shared and is_ours(block) for k, block in enumerate(memo.blocks))
 

@@ -47,7 +47,7 @@ def bring_home(target: Expr) -> None:
     if not env.is_cluster or config.get("block-bytes") is not None or is_inside_task():
         return
     order = postorder((target,))
-    memos = [(n, memo) for n in order if (memo := n.memo) is not None and not memo.on_client and memo.copy is None]
+    memos = [(n, memo) for n in order if (memo := n.memo) is not None and not memo.on_client and memo.home_copy is None]
     if not memos or any(n.env is not env for n in order) or not all(_may_come(*found) for found in memos):
         return
     nbytes = sum([n.nbytes for n, _ in memos])
@@ -57,9 +57,10 @@ def bring_home(target: Expr) -> None:
     ):
         return
     if _is_read_often([n for n, _ in memos], order) and _have_room(nbytes):
-        for node, memo in memos:
-            memo.copy = fetch(node)
+        for node, _ in memos:
             weakref.finalize(node, _gone.append, node.nbytes).atexit = False
+        for node, memo in memos:
+            memo.home_copy = fetch(node)
 
 
 def _is_read_often(needed: list[Expr], order: list[Expr]) -> bool:

@@ -223,7 +223,8 @@ def memory_limit(env: Environment) -> int:
         return int(config.get(option))
     if env.is_cluster:
         workers = _worker_facts(env)
-        return max(1, (workers.limit or _UNKNOWN) - workers.packed) // 2
+        limit = workers.limit or _UNKNOWN
+        return max(limit // 4, (limit - workers.packed) // 2)
     if n_gpus := n_devices(env.device):
         return device_nbytes(env.device) // 2 // -(-env.size // n_gpus)
     return _process_memory() // 2 // max(1, min(env.size, n_threads()))

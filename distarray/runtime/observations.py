@@ -26,7 +26,7 @@ def fetch(node: Expr) -> np.ndarray[Any, Any]:
     """Return an evaluated node as one host array that the caller owns."""
     memo = node.stored
     count_fetched(node.nbytes)
-    if memo.on_client or memo.copy is not None:
+    if memo.on_client or memo.home_copy is not None:
         return np.array(memo.here, copy=True)
     tiles = list(memo.sharding.tiles())
     found = fetch_blocks(node, range(len(tiles)))

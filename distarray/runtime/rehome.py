@@ -49,7 +49,7 @@ def revive(node: Expr) -> bool:
     memo = node.memo
     if memo is None or memo.on_client:
         return True
-    host = _hosts.get(node) if memo.copy is None else memo.copy
+    host = _hosts.get(node) if memo.home_copy is None else memo.home_copy
     if host is not None:
         node.memo = Stored(Sharding.whole(memo.sharding.mesh, node.ndim), (host,), on_client=True, exported=True)
     elif node.op.family.is_created:

@@ -83,7 +83,7 @@ def is_small(
     in_process = not env.is_cluster
     for node in order:
         memo = node.memo
-        if id(node) in coming or (memo is not None and memo.copy is not None):
+        if id(node) in coming or (memo is not None and memo.home_copy is not None):
             has_copies = True
         elif memo is not None:
             if node.pin is not None and memo.on_client and not _is_anywhere(node.pin):
@@ -405,8 +405,8 @@ def block_of(node: Expr) -> HostArray | None:
         node, memo = source, source.memo
         if memo is None:
             return None
-    if memo.copy is not None:
-        return memo.copy if lens is None else lens.read(memo.copy)
+    if memo.home_copy is not None:
+        return memo.home_copy if lens is None else lens.read(memo.home_copy)
     blocks = memo.blocks
     if type(blocks) not in (tuple, list) or len(blocks) != 1 or (node.pin is not None and node.pin.n_tiles > 1):
         return None

@@ -23,7 +23,7 @@ assert N * N * 8 > STAYS_NBYTES > N * 8
 
 def is_home(x: Any) -> bool:
     memo = x._base.current.memo
-    return memo is not None and (memo.on_client or memo.copy is not None)
+    return memo is not None and (memo.on_client or memo.home_copy is not None)
 
 
 def made(seed: int, *shape: int) -> Any:

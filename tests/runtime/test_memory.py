@@ -39,9 +39,10 @@ def test_members_with_a_gpu_have_a_budget_of_their_own() -> None:
 def test_each_thread_of_a_worker_has_memory_that_blas_packs_operands_into(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = 512 << 20
     cluster = SimpleNamespace(is_cluster=True, device="cpu")
-    for n_threads in (1, 2, 4):
+    for n_threads in (1, 2, 4, 64):
         monkeypatch.setattr(memory, "_worker_facts", lambda env, n=n_threads: memory._Workers(limit, n, 100 << 20))
-        assert memory.memory_limit(cluster) == (limit - (n_threads - 1) * memory.PACKED_NBYTES) // 2
+        packed = min((n_threads - 1) * memory.PACKED_NBYTES, limit // 2)
+        assert memory.memory_limit(cluster) == (limit - packed) // 2
 
 
 def test_an_array_that_is_asked_for_fits_into_this_process_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
