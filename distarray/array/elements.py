@@ -93,8 +93,8 @@ def _from_rows(source: Expr | Scalar, lens: Affine) -> HostArray | None:
     """Return an element of a version that others of its elements were read of."""
     assert type(source) is Expr
     memo = source.memo
-    if memo is not None and memo.on_client and type(memo.blocks[0]) is np.ndarray:
-        return lens.read(memo.blocks[0])  # type: ignore[no-any-return]  # an array of one element
+    if memo is not None and (memo.home_copy is not None or (memo.on_client and type(memo.here) is np.ndarray)):
+        return lens.read(memo.here)  # type: ignore[no-any-return]  # an array of one element
     rows = _cached.get(source)
     if rows is None:
         # The first read of a version fetches its element only: it may be the only one.

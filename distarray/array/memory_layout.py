@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from distarray.array.access import cast
 from distarray.array.handle import OF_OWNER, Handle, is_scalar
 from distarray.array.versions import laid_out
 from distarray.expr.affine import Affine, restored
@@ -156,10 +155,9 @@ class MemoryLayout(Handle):
         if axes is None:
             if self._lens and self.ndim and (here := self._copied_here(Affine.identity(self.shape))) is not None:
                 return here
-            node = self.__dx_node__()
-            made = self._on(node)
+            made = self._on(self.__dx_node__())
             # An array without axes stays one, which is no number.
-            return self._on(cast(node, node.dtype)) if is_scalar(made) and not is_scalar(self) else made
+            return made if is_scalar(self) else made._as_array()
         seen = self._view(permute_lens(self.shape, axes))
         return self._on(seen.__dx_node__(), restored(seen.shape, axes))
 

@@ -550,6 +550,11 @@ def late_params(node: Expr) -> tuple[Any, ...]:
     return late
 
 
+def calls_functions(node: Expr) -> bool:
+    """Return whether a node is made by a function of the user's, which is called once for each tile."""
+    return any(map(callable, late_params(node)))
+
+
 #: Returns the pending nodes, beside those that are evaluated, that live handles refer to, anywhere: what they need is
 #: not overwritten. None: that cannot be told, since another thread is making a node, and nothing is overwritten. Called
 #: only where something might be.

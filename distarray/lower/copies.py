@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from distarray.expr.expr import late_params
+from distarray.expr.expr import calls_functions
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
 from distarray.lower.recipes import Leaf, is_key
@@ -133,7 +133,7 @@ def _is_repeatable(low: Lowering, draft: Draft) -> bool:
     summed = {*draft.loops.reduced, *[a for c in stage.combines for a in c.axes]}
     if any(draft.sharding.parts[a] > 1 for a in summed):
         return False
-    return not any(callable(late) for i in stage.nodes for late in late_params(low.graph.nodes[i]))
+    return not any(calls_functions(low.graph.nodes[i]) for i in stage.nodes)
 
 
 def complete(low: Lowering, draft: Draft) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from math import prod
 
-from distarray.expr.expr import late_params
+from distarray.expr.expr import calls_functions
 from distarray.expr.joins import PRODUCT
 from distarray.kernels.specs import Parting
 from distarray.kernels.threads import HELPED
@@ -26,7 +26,7 @@ def parting(low: Lowering, draft: Draft) -> Parting | None:
     n_threads = low.site.n_threads // max(tiles.values(), default=1)
     loops, node = draft.loops, low.graph.nodes[draft.stage.nodes[0]]
     assert loops.operands is not None
-    if n_threads < 2 or any(map(callable, late_params(node))):  # a function of the user is called once per tile
+    if n_threads < 2 or calls_functions(node):
         return None
     if not is_cluster and draft.stage.family.is_contraction and node.params.join == PRODUCT:
         return None  # BLAS has threads of its own, of which workers of Dask have one

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -43,6 +43,9 @@ FEW = 8
 #: Numbers from the least to the largest of a vector of integers up to which they are counted, and not sorted.
 MOST_COUNTED = 1 << 16
 
+#: A program that returns distinct elements, and what is known of them, by name.
+_Distinct: TypeAlias = Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]
+
 #: What can be known of distinct elements beside themselves.
 FACTS = ("indices", "inverse", "counts")
 
@@ -56,9 +59,7 @@ def _firsts(keys: Expr, bounds: Sequence[int], cut: Sharding | None, equal_nan: 
     return mask
 
 
-def _of_vector(
-    row: Expr, facts: Collection[str], equal_nan: bool
-) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
+def _of_vector(row: Expr, facts: Collection[str], equal_nan: bool) -> _Distinct:
     """Return a program: the distinct elements of a vector, in order."""
     cut = vector_cut(row)
     has_order = "indices" in facts or "inverse" in facts
@@ -66,7 +67,7 @@ def _of_vector(
     return (yield from _of_sorted(nodes[0], nodes[-1] if has_order else None, facts, equal_nan, cut))
 
 
-def _of_rows(rows: Expr, facts: Collection[str]) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
+def _of_rows(rows: Expr, facts: Collection[str]) -> _Distinct:
     """Return a program: the distinct rows of a matrix, in lexicographic order: one stable sort for each column."""
     m = rows.shape[1]
     columns = [bind_get(rows, slice_lens(rows.shape, 1, i, 1).squeezed((1,))) for i in reversed(range(m))]
@@ -81,7 +82,7 @@ def _of_rows(rows: Expr, facts: Collection[str]) -> Generator[Ask, tuple[HostArr
 
 def _of_sorted(
     keys: Expr, order: Expr | None, facts: Collection[str], equal_nan: bool, cut: Sharding | None
-) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
+) -> _Distinct:
     n = keys.shape[0]
     bounds = cuts.boundaries(n, 1 if cut is None else cut.n_tiles)
     first = _firsts(keys, bounds, cut, equal_nan)
@@ -102,9 +103,7 @@ def _of_sorted(
     return made
 
 
-def _of_integers(
-    row: Expr, facts: Collection[str], by_order: Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]
-) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
+def _of_integers(row: Expr, facts: Collection[str], by_order: _Distinct) -> _Distinct:
     """Return a program: the distinct elements of a vector of integers. Where the least and the largest are close, it is
     counted how often each in between is there; `by_order` is the program for all others.
     """
@@ -127,9 +126,7 @@ def _of_integers(
     return found
 
 
-def _of_small(
-    node: Expr, facts: Collection[str], axis: int | None, equal_nan: bool
-) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
+def _of_small(node: Expr, facts: Collection[str], axis: int | None, equal_nan: bool) -> _Distinct:
     """Return a program: what is small and in one tile is looked at in this process."""
     (host,) = yield Ask((node,))
     asked = [fact in facts for fact in FACTS]

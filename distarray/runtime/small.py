@@ -18,7 +18,7 @@ import numpy as np
 from distarray import config, hooks
 from distarray.deferral import errors_wait
 from distarray.expr.affine import Affine
-from distarray.expr.expr import GET, Environment, Expr, Others, Stored, late_params
+from distarray.expr.expr import GET, Environment, Expr, Others, Stored, calls_functions, late_params
 from distarray.expr.joins import PRODUCT
 from distarray.kernels.threads import helped_by
 from distarray.runtime import counters, flights
@@ -114,7 +114,7 @@ def is_small(
 
 def _is_of_tiles(node: Expr) -> bool:
     """Return whether a step, if it is one, is made of tiles as they lie, with each of which a function is called."""
-    return node.memo is None and (node.op.family.is_tiled or any(map(callable, late_params(node))))
+    return node.memo is None and (node.op.family.is_tiled or calls_functions(node))
 
 
 def _is_brief(order: Sequence[Expr], env: Environment) -> bool:

@@ -163,5 +163,5 @@ def shown(scheduler: Any, key: Key, facts: Mapping[str, Any]) -> None:
         found[name, stage, lane].append({"action": action, "start": start, "stop": stop})
     for (name, stage, lane), startstops in found.items():
         own = {"key": (name, stage), "thread": lane, "startstops": startstops, "nbytes": 0, "metadata": {}}
-        stream.buffer.append({**facts, **own})  # its hook drops what is no task of the scheduler before Dask 2025.5
+        stream.buffer.append({**facts, **own})  # the hook of Dask 2025.4 drops what is no task of the scheduler
         stream.index += 1

@@ -67,6 +67,9 @@ def test_what_is_large_comes_when_it_is_read_again(cluster4: Any) -> None:
         found = float((x + 1).sum())
     assert is_home(x) and counted.tasks == 0 and counted.fetched_bytes <= x.nbytes + 8
     values = np.asarray(x)
+    with counting() as counted:
+        assert [float(x[i, 3]) for i in range(4)] == values[:4, 3].tolist()
+    assert not counted.evaluations and not counted.fetched_bytes  # elements are read of the copy
     assert found == pytest.approx(values.sum() + x.size, rel=1e-12)
     view, before = x[2:], values.copy()
     x[3] = 7  # in memory of its own, seen by every view
