@@ -236,7 +236,7 @@ def _draft(low: Lowering, stage: Stage) -> Draft:
     loops = stage_loops(stage, nodes)
     readings = [reading(a, loops, p, nodes, low.lying(a.node)) for p, a in enumerate(stage.reads)]
     base = base_reading(stage, low.graph, lambda i: low.located[i].sharding)
-    sharding = resolve_cut(stage.cut, loops, readings, nodes, base, low.mesh)
+    sharding = resolve_cut(stage.cut, loops, readings, nodes, base, low.mesh, low.lying)
     draft = Draft(stage, loops, sharding, readings, [])
     _place_results(low, draft)
     draft.inplace = stage.written in low.inplace

@@ -124,6 +124,35 @@ class Along:
     loop: int
 
 
+class JoinedPiece(NamedTuple):
+    """A JoinedPiece is a write into a created array, of what is made of an array that lies cut.
+
+    Parameters
+    ----------
+    write
+        Number of the node that writes.
+    source
+        Number of the node that lies cut.
+    axis
+        Of the source: what runs along the loop of the created array.
+    """
+
+    write: int
+    source: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """An Assembled cuts one loop of a created array as its pieces lie, which are written one after the other: every
+    tile of a piece stays at its member, and members have tiles of each piece. Where not all of them lie alike, it is
+    cut over the whole mesh.
+    """
+
+    loop: int
+    pieces: tuple[JoinedPiece, ...]
+
+
 class Corner(NamedTuple):
     """A Corner is the members that have the tiles of a loop where not all have: of the others it has empty parts.
 
@@ -176,7 +205,7 @@ class Cut:
         (loop, number) pairs: what a place has of a loop is cut further, into so many tiles that follow each other.
     """
 
-    rule: Whole | Written | Pinned | Followed | Along | Parts
+    rule: Whole | Written | Pinned | Followed | Along | Assembled | Parts
     waves: tuple[tuple[int, int], ...] = ()
 
 

@@ -13,11 +13,26 @@ from distarray.expr.expr import Environment
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Loops, Reading, n_elements, node_loops, stage_loops
-from distarray.planner.plan import Along, Cut, Followed, Limits, Pinned, Plan, Stage, Whole, Written
-from distarray.planner.shardings import Resolver, follow
+from distarray.planner.plan import (
+    Along,
+    Assembled,
+    Cut,
+    Followed,
+    JoinedPiece,
+    Limits,
+    Pinned,
+    Plan,
+    Stage,
+    Whole,
+    Written,
+)
+from distarray.planner.shardings import Resolver, edges_of_pieces, follow
 from distarray.planner.stages import group_stages
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
+
+#: Pieces of an array put together whose tiles stay where they are: of more it would have too many small tiles.
+MAX_PIECES = 16
 
 
 def _n_read(lens: Affine) -> int:
@@ -145,6 +160,7 @@ class _Propagation:
         if self._users is None:
             self._users = self._graph.users()
         best: tuple[int, int] = (0, -1)
+        pieces: dict[int, list[JoinedPiece]] = {}
         top = i
         while True:
             puts = [k for k in self._users[top] if nodes[k].op.kind == "put" and operands[k][0] == top]
@@ -159,15 +175,23 @@ class _Propagation:
             if sharding is None or sharding.n_tiles == 1 or len(sharding.axes) != len(nodes[source].shape):
                 continue
             lens = nodes[top].runtime
-            for b, (axis, _, _) in enumerate(lens.terms):
-                if axis is not None and axis < len(axes) and axes[axis] is not None and sharding.axes[axes[axis]]:
+            for b, (axis, _, step) in enumerate(lens.terms):
+                at = None if axis is None or axis >= len(axes) else axes[axis]
+                if at is not None and sharding.axes[at]:
                     best = max(best, (prod(lens.shape), b))
+                    if step == 1 and 2 * lens.shape[axis] > nodes[source].shape[at]:
+                        pieces.setdefault(b, []).append(JoinedPiece(top, source, at))
         if top == i:
             return None
         for k in self._users[top]:
             if nodes[k].pin is not None and nodes[k].shape == nodes[i].shape:
                 return Cut(Pinned(k))
-        return Cut(Along(best[1])) if best[1] >= 0 else None
+        if best[1] < 0:
+            return None
+        rule = Assembled(best[1], tuple(pieces.get(best[1], ())))
+        if 1 < len(rule.pieces) <= MAX_PIECES and edges_of_pieces(rule, nodes, self._resolver.lies.get) is not None:
+            return Cut(rule)
+        return Cut(Along(best[1]))
 
     def _behind(self, i: int) -> tuple[int, tuple[int | None, ...]]:
         """Return the largest array that node `i` is made of, as far down as nothing lies yet, and its axis for each

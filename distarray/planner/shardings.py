@@ -6,7 +6,7 @@ the stage's loops for the nodes at hand. Planning and lowering both call it, so 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise, takewhile
@@ -17,7 +17,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Loops, Reading, base_reading, reading
-from distarray.planner.plan import Along, Cut, Followed, Parts, Pinned, Stage, Written
+from distarray.planner.plan import Along, Assembled, Cut, Followed, Parts, Pinned, Stage, Written
 from distarray.sharding.cuts import MAX_TILES, boundaries
 from distarray.sharding.layout import drop_axes
 from distarray.sharding.mesh import Mesh, is_wave
@@ -185,16 +185,32 @@ def _seen_layout(layout: tuple[int, ...], lens: Affine, n: int) -> tuple[int, ..
 
 
 def resolve_cut(
-    cut: Cut, loops: Loops, readings: Sequence[Reading], nodes: Sequence[Expr], base: Reading | None, mesh: Mesh
+    cut: Cut,
+    loops: Loops,
+    readings: Sequence[Reading],
+    nodes: Sequence[Expr],
+    base: Reading | None,
+    mesh: Mesh,
+    lying: Callable[[int], Sharding | None],
 ) -> Sharding:
     """Return the Sharding of a stage's loops for the nodes at hand.
+
+    Parameters
+    ----------
+    readings, base
+        What the stage reads, and the base that it writes, if it does.
+    lying
+        Of the number of a node that is stored its type; None if it is not.
 
     Raises
     ------
     MemoryBudgetError
         If it has more than `MAX_TILES` tiles.
     """
-    sharding = _resolved(cut, loops, readings, nodes, base, mesh)
+    if isinstance(cut.rule, Assembled):
+        sharding = _assembled(cut.rule, loops.extents, nodes, lying, mesh)
+    else:
+        sharding = _resolved(cut, loops, readings, nodes, base, mesh)
     n_tiles = prod([n for _, n in cut.waves], start=sharding.n_tiles)
     if n_tiles > MAX_TILES:
         raise MemoryBudgetError(
@@ -257,6 +273,68 @@ def _resolved(
     if isinstance(rule, Along):
         axes[rule.loop] = tuple(reversed(mesh.names))
     return Sharding(mesh, tuple(axes))
+
+
+def edges_of_pieces(
+    rule: Assembled, nodes: Sequence[Expr], lying: Callable[[int], Sharding | None]
+) -> tuple[Mesh, tuple[str, ...], list[list[int]]] | None:
+    """Return how pieces lie along the loop that they are put together along: the mesh without waves, its axes that cut
+    all of them, and for each round of members the boundaries of their parts; None where they lie in different ways.
+    """
+    rounds: list[list[int]] = []
+    found: set[tuple[Mesh, tuple[str, ...]]] = set()
+    for write, source, axis in rule.pieces:
+        lies = lying(source)
+        if lies is None or lies.mesh.owners is not None:
+            return None
+        names, sizes = lies.axes[axis], lies.mesh.axis_size
+        minor = tuple(takewhile(is_wave, names))  # tiles that follow each other at one member
+        over = tuple(takewhile(lambda name: not is_wave(name), names[len(minor) :]))
+        major = names[len(minor) + len(over) :]
+        if not over or not all(map(is_wave, major)):
+            return None
+        found.add((lies.mesh.without_waves(), over))
+        lens: Affine = nodes[write].runtime
+        (start, extent), n_source = _along(lens, rule.loop), nodes[source].shape[axis]
+        n_parts = prod(map(sizes, over))
+        if extent == n_source:
+            edges = lies.boundaries(nodes[source].shape)[axis][:: prod(map(sizes, minor))]
+        else:
+            edges = boundaries(extent, n_parts * prod(map(sizes, major)))
+        rounds.extend([[start + e for e in edges[k : k + n_parts + 1]] for k in range(0, len(edges) - 1, n_parts)])
+    rounds = [list(edges) for edges in sorted(set(map(tuple, rounds)))]  # pieces side by side lie alike
+    is_apart = all(a[-1] <= b[0] for a, b in pairwise(rounds))
+    return (*found.pop(), rounds) if len(found) == 1 and is_apart else None
+
+
+def _along(lens: Affine, axis: int) -> tuple[int, int]:
+    """Return where the elements of a view begin along an axis of its source, and how many there are."""
+    a, start, _ = lens.terms[axis]
+    return start, 1 if a is None else lens.shape[a]
+
+
+def _assembled(
+    rule: Assembled,
+    extents: tuple[int, ...],
+    nodes: Sequence[Expr],
+    lying: Callable[[int], Sharding | None],
+    mesh: Mesh,
+) -> Sharding:
+    """Return the type under which pieces stay where they lie; what lies between them belongs to the tile before."""
+    found = edges_of_pieces(rule, nodes, lying)
+    axes: list[tuple[str, ...]] = [()] * len(extents)
+    bounds: list[tuple[int, ...] | None] = [None] * len(extents)
+    if found is None:
+        axes[rule.loop] = tuple(reversed(mesh.names))
+        return type_of(mesh, tuple(axes))
+    mesh, names, rounds = found
+    axes[rule.loop] = names
+    if len(rounds) > 1:
+        mesh = mesh.with_waves(len(rounds))
+        axes[rule.loop] = (*names, mesh.names[-1])
+    inner = [e for edges in rounds for e in edges[:-1]]
+    bounds[rule.loop] = (0, *inner[1:], extents[rule.loop])
+    return type_of(mesh, tuple(axes), tuple(bounds))
 
 
 def type_of_parts(cut: Parts, extents: Sequence[int], layout: tuple[int, ...], mesh: Mesh) -> Sharding:
@@ -428,7 +506,7 @@ class Resolver:
     def resolved(self, stage: Stage, loops: Loops, readings: Sequence[Reading]) -> Sharding:
         """Return what the cut of a stage means."""
         base = base_reading(stage, self._graph, self.lies.__getitem__)
-        return resolve_cut(stage.cut, loops, readings, self._graph.nodes, base, self._mesh)
+        return resolve_cut(stage.cut, loops, readings, self._graph.nodes, base, self._mesh, self.lies.get)
 
     def step(self, stage: Stage, loops: Loops, readings: Sequence[Reading]) -> Sharding:
         """Return the type of the loops of a stage; what it makes lies from now on."""

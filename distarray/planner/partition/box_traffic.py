@@ -1,15 +1,15 @@
 """Bytes that move between a producer's tiles and a consumer's, counted on their places: what is needed, but not held.
 
 A member needs the union of what its tiles read of an operand, and holds its own tiles of it. Both are boxes, one per
-member, if the tiles of a member follow each other; tiles that are dealt out in turn count by the share of their hull
-that they fill. Counts are made for all pairs of cuts of a producer and a consumer at once, axis by axis. Members are
-numbered by rank.
+member, if the tiles of a member follow each other; where they are dealt out in rounds there is one for each round, and
+beyond `MAX_ROUNDS` of them tiles count by the share of their hull that they fill. Counts are made for all pairs of cuts
+of a producer and a consumer at once, axis by axis. Members are numbered by rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -18,10 +18,13 @@ import numpy as np
 
 from distarray.expr.lens import reshape_groups
 from distarray.planner.loops import Loops, Reading
-from distarray.sharding.mesh import Mesh
+from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import Sharding
 
 Numbers = Any  # arrays of numpy: its generic array types say no more
+
+#: Rounds in which tiles are dealt out to members, up to which each is counted by itself.
+MAX_ROUNDS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,17 +39,26 @@ class Boxes:
         Of each member: (.., members).
     share
         Of the box that its tiles fill.
+    rounds
+        What members have of each round in which tiles are dealt out to them; none if one box is all that they have.
     """
 
     lo: Numbers
     hi: Numbers
     n_tiles: Numbers
     share: Numbers
+    rounds: tuple[Boxes, ...] = ()
 
     @property
     def sizes(self) -> Numbers:
         """Return the elements that each member has."""
         return np.prod(self.hi - self.lo, axis=-1, dtype=float) * self.share
+
+    def spanned(self, axes: Sequence[int]) -> Numbers:
+        """Return the elements of an array that has some of the axes, as far as a member has them."""
+        hull = np.prod((self.hi - self.lo)[..., list(axes)], axis=-1, dtype=float)
+        each = [r.spanned(axes) * (r.n_tiles > 0) for r in self.rounds]  # an axis may be the same in each
+        return np.minimum(hull, sum(each)) if each else hull
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +114,30 @@ def boxes_of(sharding: Sharding, shape: tuple[int, ...], n_members: int) -> Boxe
             places += np.array(offsets, np.int64)[index[axis]]
         edges = np.array(bounds, np.int64)
         lo[:, axis], hi[:, axis] = edges[index[axis]], edges[index[axis] + 1]
-    return _hulls(_members(sharding.mesh)[places], lo, hi, n_members)
+    members = _members(sharding.mesh)[places]
+    found = _hulls(members, lo, hi, n_members)
+    n_rounds, rounds = _rounds(sharding, index)
+    if not 1 < n_rounds <= MAX_ROUNDS or np.all(found.share[found.n_tiles > 0] == 1):
+        return found
+    each = [np.flatnonzero(rounds == k) for k in range(n_rounds)]
+    return replace(found, rounds=tuple([_hulls(members[k], lo[k], hi[k], n_members) for k in each]))
+
+
+def _rounds(sharding: Sharding, index: Numbers) -> tuple[int, Numbers]:
+    """Return in how many rounds tiles are dealt out to places, and by number of a tile the one of that tile: waves that
+    are minor to all places along an axis are dealt out with them, those that are major come again to each.
+
+    Parameters
+    ----------
+    index
+        Of each tile along each axis: (axes, tiles).
+    """
+    n_rounds, found = 1, np.zeros(index.shape[1:], np.int64)
+    for axis, names in enumerate(sharding.axes):
+        over = [k for k, name in enumerate(names) if not is_wave(name)]
+        n = prod(map(sharding.mesh.axis_size, names[over[-1] + 1 :])) if over else 1
+        n_rounds, found = n_rounds * n, found * n + index[axis] // (sharding.parts[axis] // n)
+    return n_rounds, found
 
 
 def _hulls(members: Numbers, lo: Numbers, hi: Numbers, n_members: int) -> Boxes:
@@ -122,13 +157,23 @@ def stacked(boxes: Sequence[Boxes]) -> Boxes:
     """Return several cuts as one record with a first axis more."""
     if len(boxes) == 1:
         (b,) = boxes
-        return Boxes(b.lo[None], b.hi[None], b.n_tiles[None], b.share[None])
+        return Boxes(b.lo[None], b.hi[None], b.n_tiles[None], b.share[None], tuple([stacked([r]) for r in b.rounds]))
+    n_rounds = max([len(b.rounds) for b in boxes])
     return Boxes(
         np.stack([b.lo for b in boxes]),
         np.stack([b.hi for b in boxes]),
         np.stack([b.n_tiles for b in boxes]),
         np.stack([b.share for b in boxes]),
+        tuple([stacked([_round(b, k) for b in boxes]) for k in range(n_rounds)]),
     )
+
+
+def _round(boxes: Boxes, k: int) -> Boxes:
+    """Return what members have of one round; what has a single box has it in the first."""
+    rounds = boxes.rounds or (boxes,)
+    if k < len(rounds):
+        return rounds[k]
+    return Boxes(boxes.lo, boxes.lo, np.zeros_like(boxes.n_tiles), boxes.share)
 
 
 def view_of(r: Reading, loops: Loops, result_shape: tuple[int, ...]) -> View:
@@ -228,14 +273,26 @@ def moved(view: View, loops: Loops, held: Boxes, boxes: Boxes) -> Numbers:
     -------
     Array (n, m, members).
     """
-    have_at_most = np.where(boxes.n_tiles > 0, boxes.share, 0.0)
-    intervals, share = _held(view, held)
-    wanted, need = needed(view, loops, boxes), have_at_most
-    for axis, (lo, hi) in enumerate(wanted):
+    need = sum([_n_needed(view, loops, q) for q in boxes.rounds or (boxes,)])
+    have = [_common(view, loops, r, q) for r in held.rounds or (held,) for q in boxes.rounds or (boxes,)]
+    return np.subtract(need, sum(have[1:], have[0]))
+
+
+def _n_needed(view: View, loops: Loops, boxes: Boxes) -> Numbers:
+    """Return the elements that each member needs, if what it works on is one box: an array (m, members)."""
+    need = np.where(boxes.n_tiles > 0, boxes.share, 0.0)
+    for axis, (lo, hi) in enumerate(needed(view, loops, boxes)):
         if not view.shares[axis]:
             need = need * (hi - lo)
-    of_consumers = [_distinct(lo, hi) for lo, hi in wanted]
-    found = np.empty((len(share), *need.shape))
+    return need
+
+
+def _common(view: View, loops: Loops, held: Boxes, boxes: Boxes) -> Numbers:
+    """Return the elements that each member needs and has: see `moved`, for one box of each member."""
+    have_at_most = np.where(boxes.n_tiles > 0, boxes.share, 0.0)
+    intervals, share = _held(view, held)
+    of_consumers = [_distinct(lo, hi) for lo, hi in needed(view, loops, boxes)]
+    found = np.empty((len(share), *have_at_most.shape))
     # One cut of the producer after the other: what all cuts of the consumer have of it fits a cache.
     known: dict[bytes, int] = {}
     for i in range(len(share)):
@@ -252,7 +309,7 @@ def moved(view: View, loops: Loops, held: Boxes, boxes: Boxes) -> Numbers:
             # a run through this axis: only by chance is it what is held
             part = common / max(view.extents[axis], 1) if view.shares[axis] else common
             have *= part if len(part) == len(have) else part[consumer]
-        np.subtract(need, have, out=found[i])
+        found[i] = have
     return found
 
 
@@ -270,6 +327,8 @@ def most_tiles(view: View, loops: Loops, shape: Sequence[int], lying: Sequence[S
     -------
     Array (cuts of the source, cuts of the consumer).
     """
+    if boxes.rounds:
+        return sum([most_tiles(view, loops, shape, lying, q) * q.n_tiles.any(axis=-1) for q in boxes.rounds])
     spans = [(hi - lo).max(axis=-1) for lo, hi in needed(view, loops, boxes)]
     found = np.ones((len(lying), len(boxes.n_tiles)), np.int64)
     for b, (axis, _, step) in enumerate(view.terms):

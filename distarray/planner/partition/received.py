@@ -31,16 +31,24 @@ class Received:
         held, boxes
             What members have of the node, and work on: for one cut each.
         """
-        lo, hi = source_boxes(view, loops, boxes)
+        again = np.zeros(elements.shape)
+        for part in boxes.rounds or (boxes,):
+            again += self._again(node, source_boxes(view, loops, part), held)
+        return np.maximum(elements - again, 0.0)
+
+    def _again(self, node: int, box: tuple[Numbers, Numbers], held: Boxes) -> Numbers:
+        """Return the elements of a box of each member that it was sent before, and note the box."""
+        lo, hi = box
         known, n = self._boxes.get(node, (np.empty((2, 1, *lo.shape), np.int64), 0))
         first, last = np.maximum(lo, known[0, :n]), np.minimum(hi, known[1, :n])
-        again = _volume(first, last) - _volume(np.maximum(first, held.lo[0]), np.minimum(last, held.hi[0]))
-        most = again.max(axis=0, initial=0.0)
+        again = _volume(first, last)
+        for part in held.rounds or (held,):
+            again -= _volume(np.maximum(first, part.lo[0]), np.minimum(last, part.hi[0]))
         if n == known.shape[1]:
             known = np.concatenate([known, np.empty_like(known)], axis=1)
         known[:, n] = lo, hi
         self._boxes[node] = known, n + 1
-        return np.maximum(elements - most, 0.0)
+        return again.max(axis=0, initial=0.0)
 
 
 def _volume(lo: Numbers, hi: Numbers) -> Numbers:

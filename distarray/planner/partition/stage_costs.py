@@ -117,13 +117,12 @@ class CostModel:
         Waves along a loop (`planner.streams`) leave of what has the loop next to nothing, so the rest counts; and what
         one tile needs, where it needs all of it.
         """
-        spans = (boxes.hi - boxes.lo).astype(float)
         is_busy = boxes.n_tiles > 0
-        arrays = [(set(loops), size * np.prod(spans[..., list(loops)], axis=-1)) for size, loops in facts.results]
+        arrays = [(set(loops), size * boxes.spanned(loops)) for size, loops in facts.results]
         for r in facts.readings:
             cut = {loop for loop in r.loops if loop is not None}
             whole = prod([n for n, loop in zip(r.lens.shape, r.loops, strict=True) if loop is None])
-            arrays.append((cut, r.dtype.itemsize * whole * np.prod(spans[..., sorted(cut)], axis=-1) * is_busy))
+            arrays.append((cut, r.dtype.itemsize * whole * boxes.spanned(sorted(cut)) * is_busy))
         none = np.zeros(is_busy.shape)
         left = [sum([n for loops, n in arrays if loop not in loops], none) for loop in facts.free or (-1,)]
         over = np.minimum.reduce(left) - self.limits.member

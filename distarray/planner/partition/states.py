@@ -226,7 +226,8 @@ class _Variables:
         if stage.family.is_write:
             return state.lies[facts.leader][0]
         base = base_reading(stage, self._graph, lambda i: state.lies[i][0])
-        return resolve_cut(Cut(Written()), facts.loops, facts.readings, self._graph.nodes, base, self._mesh)
+        nodes, outside = self._graph.nodes, self._outside
+        return resolve_cut(Cut(Written()), facts.loops, facts.readings, nodes, base, self._mesh, outside.get)
 
     def _cuts(self, facts: StageFacts, baseline: Sharding) -> Iterator[tuple[Cut | None, Sharding]]:
         """Yield the cuts of a stage, each once; that of the baseline first."""

@@ -1,0 +1,195 @@
+"""Arrays that are put together stay where they lie: every tile of a piece at its member."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import distarray as dx
+from distarray import Team
+from distarray.expr.affine import Affine
+from distarray.expr.bind import bind_get
+from distarray.expr.expr import Environment, Expr, Stored
+from distarray.expr.indexing import parse_index
+from distarray.ops import joining, reductions
+from distarray.planner.plan import Along, Assembled
+from distarray.planner.propagation import MAX_PIECES, propagate
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
+from tests.planner.test_partition import (
+    SMALL_BLOCKS,
+    elementwise,
+    env_of,
+    graph_of,
+    lying,
+    matmul,
+    parse_sharding,
+    planned,
+    predicted,
+    transfers,
+)
+
+NBYTES = 4
+
+
+def moved(x: Expr) -> int:
+    graph = graph_of(x)
+    return transfers(graph, propagate(graph, x.env, SMALL_BLOCKS))
+
+
+def rule_of(x: Expr) -> Any:
+    return propagate(graph_of(x), x.env, SMALL_BLOCKS).stages[0].cut.rule
+
+
+def rows(x: Expr, *where: int | None) -> Expr:
+    return bind_get(x, parse_index((slice(*where),), x.shape).affine)
+
+
+def test_joined_rows_move_nothing() -> None:
+    env = env_of(4)
+    x, y = lying(env, (2000, 30)), lying(env, (1000, 30))
+    assert moved(joining.concat([x, y])) == 0
+    assert moved(joining.concat([x, x, y, x])) == 0
+    assert moved(joining.concat([elementwise.sqrt(x), elementwise.add(y, 1.0)])) == 0
+    assert moved(joining.stack([x, x])) == 0
+    assert moved(joining.concat([x, x], axis=1)) == 0
+
+
+def test_what_is_made_of_joined_rows_follows_them() -> None:
+    env = env_of(4)
+    joined = joining.concat([lying(env, (2000, 30)), lying(env, (1000, 30))])
+    assert moved(elementwise.sqrt(joined)) == 0
+    assert moved(reductions.sum(joined, axis=1)) == 0
+    assert moved(reductions.sum(joined, axis=0)) == 3 * 30 * NBYTES  # as of any array on four members
+
+
+def test_joined_again_what_was_joined_moves_nothing() -> None:
+    env = env_of(3)
+    x, joined = lying(env, (300, 40)), lying(env, (500, 40))
+    mesh, bounds = env.mesh.with_waves(2), (0, 100, 200, 300, 400, 450, 500)
+    joined.memo = Stored(Sharding(mesh, (("T", "%1"), ()), (), (bounds, None)), [None] * 6)
+    assert moved(joining.concat([joined, x])) == 0
+    assert moved(joining.concat([x, joined, joined])) == 0
+
+
+def test_blocks_that_are_written_side_by_side_stay() -> None:
+    env = env_of(4)
+    a, b, c, d = (lying(env, shape) for shape in [(300, 20), (300, 40), (100, 20), (100, 40)])
+    boxes = {(0, 300, 0, 20): a, (0, 300, 20, 60): b, (300, 400, 0, 20): c, (300, 400, 20, 60): d}
+    whole = Affine.identity((400, 60))
+    pieces = [(parse_index((slice(*box[:2]), slice(*box[2:])), whole.shape).affine, x) for box, x in boxes.items()]
+    assert moved(joining.put_together(pieces, (400, 60), a.dtype, env)) == 0
+
+
+def test_joined_slices_move_the_rows_at_the_borders_of_tiles() -> None:
+    env = env_of(4)
+    x, y = lying(env, (2000, 30)), lying(env, (1000, 30))
+    assert moved(joining.concat([rows(x, 0, -1), rows(y, 1, None)])) <= 8 * 30 * NBYTES
+
+
+def test_a_few_rows_more_go_to_a_neighbour() -> None:
+    env = env_of(4)
+    x, y = lying(env, (2000, 30)), lying(env, (1000, 30))
+    few = lying(env, (3, 30), (None, None))
+    assert moved(joining.concat([x, few, y])) <= 3 * 30 * NBYTES
+
+
+def test_joined_columns_of_a_grid_stay() -> None:
+    env = Environment(Team((2, 2), ("R", "C"), members=range(4)))
+    x = lying(env, (400, 200), (None, "C"))
+    assert moved(joining.concat([x, x], axis=1)) == 0
+    assert moved(joining.concat([x, x], axis=0)) == 0
+
+
+def test_pieces_that_lie_in_different_ways_are_cut_over_all_members() -> None:
+    env = env_of(4)
+    x, y = lying(env, (2000, 400), ("T", None)), lying(env, (2000, 400), (None, "T"))
+    assert isinstance(rule_of(joining.concat([x, x])), Assembled)
+    assert isinstance(rule_of(joining.concat([x, y])), Along)
+
+
+def test_many_small_pieces_are_cut_over_all_members() -> None:
+    env = env_of(2)
+    x = lying(env, (200, 10))
+    assert isinstance(rule_of(joining.concat([x] * MAX_PIECES)), Assembled)
+    assert rule_of(joining.concat([x] * (MAX_PIECES + 1))) == Along(0)
+
+
+@given(st.integers(0, 10_000), st.sampled_from([2, 3, 4, 6, 7]))
+@settings(max_examples=40)
+def test_bytes_of_what_reads_joined_arrays_are_those_that_are_predicted(seed: int, n_members: int) -> None:
+    """Members have several boxes of what is joined, and each is counted."""
+    rng, env = random.Random(seed), env_of(n_members)
+    x, y = (lying(env, (rng.choice([40, 100, 130]), 60)) for _ in range(2))
+    joined = joining.concat(rng.choice([[x, y], [x, x], [x, y, x]]))
+    readers: list[Callable[[Expr], Expr]] = [
+        lambda c: matmul(c, lying(env, (60, 80), rng.choice([("T", None), (None, "T")]))),
+        lambda c: rows(c, c.shape[0] // 4, None),
+        lambda c: elementwise.add(c, lying(env, c.shape)),
+        lambda c: elementwise.subtract(c, reductions.mean(c, axis=0, keepdims=True)),
+        lambda c: joining.concat([c, c]),
+    ]
+    target = rng.choice(readers)(joined)
+    graph, plan = planned(target, limits=SMALL_BLOCKS)
+    for p in (plan, propagate(graph, env, SMALL_BLOCKS)):
+        assert predicted(graph, p, SMALL_BLOCKS) == pytest.approx(transfers(graph, p), abs=500, rel=0.02)
+
+
+def test_many_rounds_count_by_the_share_of_their_hull() -> None:
+    """A user may deal rows out in a hundred rounds: plans are made in no more time for that."""
+    env = env_of(2)
+    x = lying(env, (400, 10))
+    waves = Mesh(("T", "%1"), (2, 100))
+    node = lying(env, (400, 10))
+    node.memo = Stored(Sharding(waves, (("T", "%1"), ())), [None] * 200)
+    graph, plan = planned(elementwise.add(node, x), limits=SMALL_BLOCKS)
+    assert predicted(graph, plan, SMALL_BLOCKS) > 0
+    assert parse_sharding(("T", None), (400, 10), env.team.mesh).n_tiles == 2
+
+
+READERS: dict[str, Callable[[Any, Any], Any]] = {
+    "itself": lambda xp, c: c,
+    "sum": lambda xp, c: c.sum(axis=0),
+    "argmax": lambda xp, c: c.argmax(axis=0),
+    "sort": lambda xp, c: xp.sort(c, axis=0),
+    "cumsum": lambda xp, c: xp.cumsum(c, axis=0),
+    "product": lambda xp, c: c.T @ c,
+    "reversed": lambda xp, c: c + c[::-1],
+    "rows": lambda xp, c: c[[0, -1, len(c) // 2]],
+    "mask": lambda xp, c: c[c > 3],
+    "flat": lambda xp, c: c.reshape(-1),
+    "joined again": lambda xp, c: xp.concatenate([c, c[:1], c]),
+    "stencil": lambda xp, c: c[2:] - 2 * c[1:-1] + c[:-2],
+    "written": lambda xp, c: _written(c),
+    "median": lambda xp, c: xp.median(c, axis=0),
+    "transform": lambda xp, c: xp.fft.fft(c, axis=0),
+    "rolled": lambda xp, c: xp.roll(c, 2, axis=0) - c,
+}
+
+
+def _written(c: Any) -> Any:
+    z = c.copy()
+    z[::3] = z[::3] * 2
+    z[1:5] += 7
+    return z
+
+
+@given(st.integers(0, 10_000), st.sampled_from(sorted(READERS)), st.integers(2, 8), st.booleans())
+@settings(max_examples=80)
+def test_values_of_what_reads_joined_arrays_are_numpys(seed: int, reader: str, n_members: int, is_kept: bool) -> None:
+    rng = random.Random(seed)
+    team = Team((n_members,), ("T",), members=range(n_members))
+    lengths = [rng.choice([0, 1, n_members, n_members + 1, 13, 20]) for _ in range(rng.choice([2, 3, 4]))] + [2]
+    values = [np.random.default_rng(seed + i).integers(0, 50, (n, 5)).astype(float) for i, n in enumerate(lengths)]
+    planner = rng.choice(["propagation", "eindecomp"])
+    with dx.config.set({"planner": planner, "block-bytes": rng.choice([0, 64]), "eager-bytes": 0}), dx.use(team=team):
+        joined = dx.concatenate([dx.asarray(v, sharding=("T", None)) + 0 for v in values])
+        if is_kept:
+            joined = joined.persist()
+        expected = np.concatenate(values)
+        np.testing.assert_allclose(np.asarray(READERS[reader](dx, joined)), READERS[reader](np, expected), atol=1e-9)
+        np.testing.assert_array_equal(np.asarray(joined), expected)
