@@ -26,7 +26,7 @@ def block(arrays: Any) -> DistArray:
     depth, ndim = _depth(arrays, ())
     if not depth:
         return as_distarray(arrays).copy()  # type: ignore[no-any-return]  # a method of a DistArray
-    return _joined(arrays, depth, max(depth, ndim), 0)
+    return joining.blocks(arrays, depth, max(depth, ndim))  # type: ignore[no-any-return]  # boxed as they are
 
 
 def _depth(arrays: Any, at: tuple[int, ...]) -> tuple[int, int]:
@@ -53,14 +53,6 @@ def _depth(arrays: Any, at: tuple[int, ...]) -> tuple[int, int]:
 
 def _place(at: tuple[int, ...]) -> str:
     return "arrays" + "".join(f"[{i}]" for i in at)
-
-
-def _joined(arrays: Any, depth: int, ndim: int, level: int) -> DistArray:
-    if not isinstance(arrays, list):
-        x = as_distarray(arrays)
-        return x.reshape((1,) * (ndim - x.ndim) + x.shape)  # type: ignore[no-any-return]  # a method of a DistArray
-    parts = [_joined(a, depth, ndim, level + 1) for a in arrays]
-    return joining.concat(parts, axis=level - depth)  # type: ignore[no-any-return]  # boxed as the parts are
 
 
 # -------------------------------------------------------------------------------------------------- by parts

@@ -5,8 +5,8 @@ What numpy copies is an empty array and a chain of writes through lenses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -45,8 +45,7 @@ def put_together(pieces: Iterable[tuple[Affine, Expr | Scalar]], shape: Shape, d
 
 def joined(nodes: Sequence[Expr], axis: int, dtype: DType, env: Environment) -> Expr:
     """Return arrays that agree in all other axes, one after the other along `axis`."""
-    first = nodes[0].shape
-    shape = (*first[:axis], sum(n.shape[axis] for n in nodes), *first[axis + 1 :])
+    shape = _joined_shape([n.shape for n in nodes], axis)
     pieces = []
     start = 0
     for n in nodes:
@@ -97,20 +96,69 @@ def concat(
         raise ValueError("zero-dimensional arrays cannot be concatenated")
     refuse_loose_axis(axis)
     axis = normalize_axis(axis, ndim)
-    for i, n in enumerate(nodes):
-        if n.ndim != ndim:
+    return box(joined(nodes, axis, common, env))
+
+
+def _joined_shape(shapes: Sequence[Shape], axis: int) -> Shape:
+    """Return the shape of arrays one after the other along an axis.
+
+    Raises
+    ------
+    ValueError
+        If they have other axes that differ.
+    """
+    first = shapes[0]
+    for i, shape in enumerate(shapes):
+        if len(shape) != len(first):
             raise ValueError(
-                "all the input array dimensions except for the concatenation axis must match exactly, "
-                f"but the array at index 0 has {ndim} dimension(s) and the array at index {i} has {n.ndim} dimension(s)"
+                "all the input array dimensions except for the concatenation axis must match exactly, but the array at "
+                f"index 0 has {len(first)} dimension(s) and the array at index {i} has {len(shape)} dimension(s)"
             )
-        for a in range(ndim):
-            if a != axis and n.shape[a] != nodes[0].shape[a]:
+        for a, (n, wanted) in enumerate(zip(shape, first, strict=True)):
+            if a != axis and n != wanted:
                 raise ValueError(
                     "all the input array dimensions except for the concatenation axis must match exactly, but along "
-                    f"dimension {a}, the array at index 0 has size {nodes[0].shape[a]} and the array at index {i} has "
-                    f"size {n.shape[a]}"
+                    f"dimension {a}, the array at index 0 has size {wanted} and the array at index {i} has size {n}"
                 )
-    return box(joined(nodes, axis, common, env))
+    return (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
+
+
+#: Blocks of nested lists: where each begins, and its node.
+_Placed: TypeAlias = list[tuple[tuple[int, ...], Expr]]
+
+
+def blocks(arrays: Sequence[Any], depth: int, ndim: int) -> Array:
+    """Return the array that lists of blocks make which are nested so deep, the innermost along the last axis; each
+    block is written once, where it comes.
+    """
+    leaves: list[Any] = list(arrays)
+    for _ in range(depth - 1):
+        leaves = [leaf for leaf_list in leaves for leaf in leaf_list]
+    nodes, env, box = _unboxed("concatenate", leaves)
+    common = _common_dtype(nodes, None, "same_kind")
+    shape, placed = _placed(arrays, iter(nodes), ndim - depth, ndim)
+    pieces = []
+    for starts, node in placed:
+        lens = Affine.identity(shape)
+        for axis, (start, extent) in enumerate(zip(starts, node.shape, strict=True)):
+            lens = lens.compose(slice_lens(lens.shape, axis, start, extent))
+        pieces.append((lens, node))
+    return box(put_together(pieces, shape, common, env))
+
+
+def _placed(arrays: Any, nodes: Iterator[Expr], axis: int, ndim: int) -> tuple[Shape, _Placed]:
+    """Return the shape of nested lists whose outermost runs along `axis`, and where their blocks lie in it."""
+    if not isinstance(arrays, list):
+        node = next(nodes)
+        node = bind_get(node, expand_lens(node.shape, tuple(range(ndim - node.ndim))))
+        return node.shape, [((0,) * ndim, node)]
+    found: _Placed = []
+    parts = [_placed(a, nodes, axis + 1, ndim) for a in arrays]
+    at = 0
+    for shape, placed in parts:
+        found += [((*starts[:axis], starts[axis] + at, *starts[axis + 1 :]), node) for starts, node in placed]
+        at += shape[axis]
+    return _joined_shape([shape for shape, _ in parts], axis), found
 
 
 def stack(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
+from distarray.expr.expr import postorder
 from distarray.testing import counting, force_tiles
 
 TEAM = dx.Team((2,), ("R",))
@@ -229,3 +230,14 @@ def test_a_diagonal_is_written_where_one_tile_has_all(text: str, sizes: tuple[in
             y *= 2
             diagonal += 1
         np.testing.assert_array_equal(x, a)
+
+
+def test_a_matrix_of_blocks_is_one_array() -> None:
+    """Each block is written once: no row of blocks is made on the way."""
+    with dx.config.set(eager_bytes=0):
+        a, b, c, d = (dx.ones(shape) + k for k, shape in enumerate([(3, 2), (3, 4), (1, 2), (1, 4)]))
+        matrix = dx.block([[a, b], [c, d]])
+        assert [node.op.name for node in postorder([matrix.__dx_node__()])].count("empty") == 1
+        np.testing.assert_array_equal(
+            np.asarray(matrix), np.block([[np.asarray(x) for x in row] for row in ((a, b), (c, d))])
+        )

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import distarray as dx
 from distarray import Team
-from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_get
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.expr.indexing import parse_index
@@ -76,13 +75,10 @@ def test_joined_again_what_was_joined_moves_nothing() -> None:
     assert moved(joining.concat([x, joined, joined])) == 0
 
 
-def test_blocks_that_are_written_side_by_side_stay() -> None:
+def test_blocks_of_a_matrix_stay() -> None:
     env = env_of(4)
     a, b, c, d = (lying(env, shape) for shape in [(300, 20), (300, 40), (100, 20), (100, 40)])
-    boxes = {(0, 300, 0, 20): a, (0, 300, 20, 60): b, (300, 400, 0, 20): c, (300, 400, 20, 60): d}
-    whole = Affine.identity((400, 60))
-    pieces = [(parse_index((slice(*box[:2]), slice(*box[2:])), whole.shape).affine, x) for box, x in boxes.items()]
-    assert moved(joining.put_together(pieces, (400, 60), a.dtype, env)) == 0
+    assert moved(joining.blocks([[a, b], [c, d]], 2, 2)) == 0
 
 
 def test_joined_slices_move_the_rows_at_the_borders_of_tiles() -> None:
