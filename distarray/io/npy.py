@@ -54,7 +54,8 @@ def load(
     """Return the array in a ``.npy`` file, of any byte order and memory order, or the arrays of an ``.npz`` file.
 
     Only the header is read here. The elements are read by the tasks that need them, each the part that it needs; the
-    file must not change before. An array that is held is read once if it fits in memory; ``x.persist()`` reads it now.
+    file must not change before. Looks at small parts read these; an array that is held is else read once if it fits in
+    memory, and ``x.persist()`` reads it now.
 
     Parameters
     ----------

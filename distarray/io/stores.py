@@ -41,8 +41,8 @@ def from_store(
 ) -> DistArray:
     """Return the array in a store.
 
-    Nothing is read here. What is read is the boxes that tasks need, when they need them; an array that is held is read
-    once if it fits in memory.
+    Nothing is read here. What is read is the boxes that tasks need, when they need them. Looks at small parts read
+    these; an array that is held is else read once if it fits in memory.
 
     Parameters
     ----------

@@ -155,8 +155,7 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Others) -> Flig
             return _begun_in(env, targets, others) if targets else None
         others = flights.beside(others)
     aimed = {id(t) for t in targets}
-    beside = [n for n in order if n.memo is None and id(n) not in aimed]
-    wanted = aimed | retained(beside, env)
+    wanted = aimed | retained(order, aimed, env)
     for c in counters.active:
         c.evaluations += 1
     if small.is_small(order, env):
@@ -177,7 +176,7 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Others) -> Flig
         return running.begun(env, order, wanted, others)
     except MemoryBudgetError:
         # What nobody asked for is kept where there is room for it.
-        least = aimed | written(beside)
+        least = aimed | written([n for n in order if n.memo is None and id(n) not in aimed])
         if least == wanted:
             raise
         return running.begun(env, order, least, others)

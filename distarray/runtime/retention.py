@@ -1,26 +1,59 @@
-"""Retention: which results of an evaluation are kept, because a live handle still refers to them."""
+"""Retention: which results of an evaluation are kept, because a live handle still refers to them.
+
+What is made from nothing (an array in a file, random numbers) may be made in parts: a few rows of a large one take less
+time to read than all of it. So a read of a part makes that part alone, and it is not kept, as long as such reads have
+come to less than a fourth of the array, which is then made and kept: whoever reads on has waited for a fourth more than
+they had to, and whoever has seen enough has not waited for the rest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from weakref import WeakKeyDictionary
 
 from distarray import config, hooks
+from distarray.expr.affine import Affine
 from distarray.expr.expr import GET, Environment, Expr
 from distarray.runtime.memory import memory_limit, room_nbytes
 
 #: Bytes that fit anywhere.
 FITS = 1 << 28
+#: Share of an array, as one over a number, that reads of parts may come to before it is made and kept.
+SHARE = 4
+#: Bytes that are made in the time that an evaluation takes: so many count for each read, in a process and on a cluster.
+READ_NBYTES, CLUSTER_READ_NBYTES = 1 << 18, 1 << 22
+#: What was made of arrays for reads of parts, in bytes.
+_made_apart: WeakKeyDictionary[Expr, int] = WeakKeyDictionary()
 
 
-def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
+def retained(
+    order: Sequence[Expr], aimed: Collection[int], env: Environment, *, is_rehearsed: bool = False
+) -> set[int]:
     """Return the pending nodes whose results are kept although nobody asked for them: a live handle still refers to
     them.
 
+    Parameters
+    ----------
+    order
+        All nodes of an evaluation.
+    aimed
+        ``id`` of those that are asked for.
+    is_rehearsed
+        Whether nothing is run: reads of parts do not count.
+
+    Notes
+    -----
     Never kept: constants, and lenses, for which what they show is kept. Always kept: written bases, but for those that
     nothing could hold. The rest as long as it fits the memory limit; what a kernel makes from nothing goes first, then
     what is largest: a handle on an array larger than memory streams.
     """
-    live = _live(nodes)
+    live = _live([n for n in order if n.memo is None and id(n) not in aimed])
+    if any(n.op.family.is_created for n in live):
+        parts = _read_in_parts(order, live)
+        live = [n for n in live if n not in parts]
+        if not is_rehearsed:
+            for n, nbytes in parts.items():
+                _made_apart[n] = _made_apart.get(n, 0) + nbytes
     if not live or config.get("retain") == "none":
         return {id(n) for n in live if n.op.family.is_write}
     room = safe_nbytes(env)
@@ -41,6 +74,37 @@ def _live(nodes: Sequence[Expr]) -> list[Expr]:
     """Return the pending nodes that live handles refer to, and that can be kept."""
     shown = {id(n): n for n in map(_shown, nodes) if n is not None}
     return [n for n in shown.values() if n.memo is None and not n.op.repeatable and not is_beyond_memory(n)]
+
+
+def _read_in_parts(order: Sequence[Expr], live: Sequence[Expr]) -> dict[Expr, int]:
+    """Return which of the live nodes are made from nothing and read in parts alone, so few that their readers make
+    these; and the bytes of them.
+    """
+    parts = {n: 0 for n in live if n.op.family.is_created}
+    for reader in order:
+        if reader.memo is None and parts:
+            for n in reader.nodes():
+                if n in parts:
+                    parts[n] += _n_read(reader.runtime, n) * n.dtype.itemsize if reader.op is GET else n.nbytes
+    found = {}
+    for n, nbytes in parts.items():
+        least = CLUSTER_READ_NBYTES if n.env.is_cluster else READ_NBYTES
+        nbytes = max(nbytes, least)
+        if SHARE * (_made_apart.get(n, 0) + nbytes) <= n.nbytes:
+            found[n] = nbytes
+    return found
+
+
+def _n_read(lens: Affine, node: Expr) -> int:
+    """Return how many elements of a node have to be made for a view of it: whole grains of what lies in a store."""
+    grain = getattr(node.runtime, "grain", None) or (1,) * node.ndim
+    n_read = 1
+    for (axis, start, step), g, extent in zip(lens.terms, grain, node.shape, strict=True):
+        n = 1 if axis is None else lens.shape[axis]
+        first, last = sorted((start, start + step * (n - 1)))
+        n_grains = min(n, last // g - first // g + 1)
+        n_read *= min(n_grains * g, extent) if n else 0
+    return n_read
 
 
 def _shown(node: Expr) -> Expr | None:
