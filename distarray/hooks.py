@@ -29,6 +29,10 @@ known_following: Callable[[Any], Any] | None = None
 #: Whether an array, given by its node, is larger than the memory of its members. `runtime/retention.py`.
 is_beyond_memory: Callable[[Any], bool] | None = None
 
+#: Whether a look at a part of a pending array, given by its node, is to make what makes this part (the second node)
+#: alone. `runtime/retention.py`.
+is_made_apart: Callable[[Any, Any], bool] | None = None
+
 # --------------------------------------------------------------------------------- kernels ask, runtime answers
 
 #: Who helps with the kernels of this thread (`kernels.threads.Helpers`), or None. `runtime/free_threads.py`.

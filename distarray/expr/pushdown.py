@@ -29,6 +29,8 @@ from distarray.sharding.boxes import Box, contains, full, size
 
 #: A read is pushed down if the elements that it needs are so small a share of those that there are.
 SHARE = 4
+#: Bytes of an array from which on a look at a few of its elements may be pushed down.
+LOOKED_AT = 1 << 20
 #: So many boxes of a node are computed each by itself: the corners of a stencil that wraps around in three dimensions.
 MANY = 8
 
@@ -37,8 +39,8 @@ _Division: TypeAlias = tuple[list[Box | None], Callable[[list[Any]], Expr]]
 
 
 def pushed(node: Expr) -> Expr:
-    """Return a read of an array beyond memory, as reads of what that is made of; the node itself where it stays as it
-    is.
+    """Return a read of an array beyond memory, or a look at a few elements of what is made elementwise of what is read
+    or drawn (`hooks.is_made_apart`), as reads of what the array is made of; the node itself where it stays as it is.
 
     Parameters
     ----------
@@ -48,10 +50,20 @@ def pushed(node: Expr) -> Expr:
     if node.op is not GET or not (operands := node.operands) or hooks.is_beyond_memory is None:
         return node
     x: Any = operands[0]
-    # Smaller arrays leave here, so that loops over their elements have one plan.
-    if x.memo is not None or not hooks.is_beyond_memory(x):
+    # Most others leave here, so that loops over their elements have one plan.
+    if x.memo is not None:
         return node
-    return _from_parts(node, _is_never_held, SHARE)
+    if hooks.is_beyond_memory(x):
+        return _from_parts(node, _is_never_held, SHARE)
+    if x.op.kind == "map" and x.is_live and x.nbytes >= LOOKED_AT and hooks.is_made_apart is not None:
+        part = _from_parts(node, _is_elementwise, SHARE)
+        if part is not node and hooks.is_made_apart(x, part):
+            return part
+    return node
+
+
+def _is_elementwise(node: Expr) -> bool:
+    return node.op is GET or node.op.kind == "map"
 
 
 def _is_never_held(node: Expr) -> bool:

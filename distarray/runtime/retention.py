@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from distarray import config, hooks
 from distarray.expr.affine import Affine
-from distarray.expr.expr import GET, Environment, Expr
+from distarray.expr.expr import GET, Environment, Expr, calls_functions, postorder
 from distarray.runtime.memory import memory_limit, room_nbytes
 
 #: Bytes that fit anywhere.
@@ -86,13 +86,36 @@ def _read_in_parts(order: Sequence[Expr], live: Sequence[Expr]) -> dict[Expr, in
             for n in reader.nodes():
                 if n in parts:
                     parts[n] += _n_read(reader.runtime, n) * n.dtype.itemsize if reader.op is GET else n.nbytes
-    found = {}
-    for n, nbytes in parts.items():
-        least = CLUSTER_READ_NBYTES if n.env.is_cluster else READ_NBYTES
-        nbytes = max(nbytes, least)
-        if SHARE * (_made_apart.get(n, 0) + nbytes) <= n.nbytes:
-            found[n] = nbytes
-    return found
+    return {n: nbytes for n, part in parts.items() if (nbytes := _nbytes_apart(n, part))}
+
+
+def _nbytes_apart(node: Expr, part: int) -> int:
+    """Return what a part of so many bytes counts; zero where all is to be made instead."""
+    nbytes = max(part, CLUSTER_READ_NBYTES if node.env.is_cluster else READ_NBYTES)
+    return nbytes if SHARE * (_made_apart.get(node, 0) + nbytes) <= node.nbytes else 0
+
+
+def is_made_apart(node: Expr, part: Expr) -> bool:
+    """Return whether a look at a part of a pending node makes that alone: all that it needs is made from nothing, and
+    looks have come to little so far. If so, it counts.
+
+    Parameters
+    ----------
+    part
+        Makes the part of parts of what `node` is made of.
+    """
+    nbytes = 0
+    for n in postorder([part]):
+        if n.memo is not None or calls_functions(n):
+            return False
+        for o in n.nodes():
+            if o.op.family.is_created and not o.op.repeatable:
+                nbytes += _n_read(n.runtime, o) * o.dtype.itemsize if n.op is GET else o.nbytes
+        if not (n.op is GET or n.op.kind == "map" or n.op.family.is_created):
+            return False
+    if counted := _nbytes_apart(node, nbytes) if nbytes else 0:
+        _made_apart[node] = _made_apart.get(node, 0) + counted
+    return counted > 0
 
 
 def _n_read(lens: Affine, node: Expr) -> int:
@@ -141,4 +164,4 @@ def is_beyond_memory(node: Expr) -> bool:
     return nbytes > FITS and nbytes > room_nbytes(node.env)
 
 
-hooks.is_beyond_memory = is_beyond_memory
+hooks.is_beyond_memory, hooks.is_made_apart = is_beyond_memory, is_made_apart

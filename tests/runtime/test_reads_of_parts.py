@@ -110,3 +110,32 @@ def test_a_row_is_read_alone_on_a_cluster(cluster4: object, tmp_path: object) ->
         row = np.asarray(y[7])
     assert counts.tasks == 1
     np.testing.assert_array_equal(row, np.asarray(y)[7])
+
+
+def test_a_look_at_what_is_made_of_a_store_reads_what_it_needs() -> None:
+    store = Counted()
+    x = dx.from_store(store)
+    celsius = (x - 273.15) * 2 + x
+    expected = (values() - 273.15) * 2 + values()
+    del x
+    np.testing.assert_array_equal(np.asarray(celsius[7]), expected[7])
+    assert store.n_rows <= 2 * GRAIN
+    assert float(celsius[700:720].mean()) == expected[700:720].mean()
+    assert store.n_rows <= 4 * GRAIN
+    for k in range(8):
+        np.testing.assert_array_equal(np.asarray(celsius[k * GRAIN]), expected[k * GRAIN])
+    n_read = store.n_rows
+    np.testing.assert_array_equal(np.asarray(celsius), expected)
+    assert store.n_rows == n_read  # all was made meanwhile, and is kept
+
+
+def test_a_part_of_a_look_can_be_written() -> None:
+    """What a handle shows is a view, whatever its elements are made of."""
+    x = dx.random.default_rng(0).random(2_000_000) * 2
+    expected = np.asarray(dx.random.default_rng(0).random(2_000_000)) * 2
+    view = x[10:20]
+    assert float(view[0]) == expected[10]
+    view += 1
+    assert float(x[10]) == expected[10] + 1
+    assert float(x[9]) == expected[9]
+    np.testing.assert_array_equal(np.asarray(view), expected[10:20] + 1)
