@@ -165,6 +165,14 @@ def _is_equal(x: Any, y: Any) -> None:
         np.testing.assert_array_equal(np.asarray(y[i]), np.asarray(x[i]))
 
 
+def _is_joined(x: Any, y: Any) -> None:
+    n = x.shape[0]
+    for i in _places(n):
+        row = np.asarray(x[i])
+        np.testing.assert_array_equal(np.asarray(y[i]), row)
+        np.testing.assert_array_equal(np.asarray(y[n + i]), -row)
+
+
 def _is_fft(x: Any, y: Any) -> None:
     np.testing.assert_allclose(complex(y[0, 0]), complex(x.sum()), rtol=1e-6)
     row = np.fft.fft(np.asarray(x.sum(axis=0)))
@@ -196,6 +204,10 @@ PROGRAMS: dict[str, Program] = {
     "reshard rows to columns": Program(_square, lambda x: _wanted(x, (None, "rows")), _is_equal),
     "reshard columns to rows": Program(_columns, lambda x: _wanted(x, ("rows", None)), _is_equal),
     "transpose": Program(_square, lambda x: _wanted(x.T, ("rows", None)), _is_transposed),
+    "joined rows": Program(_square, lambda x: dx.concatenate([x, -x]), _is_joined),
+    "joined rows, reduced": Program(
+        _square, lambda x: dx.concatenate([x, -x]).sum(axis=1), lambda x, y: np.testing.assert_equal(y.sum().item(), 0)
+    ),
     "rows in another order": Program(_square, lambda x: x[_order(x.shape[0])], _is_permuted),
     "outer product, reduced": Program(
         lambda n: _vector(n).astype("f8").persist(), _outer, _same(lambda v: 120.0 * v + 16)
