@@ -25,6 +25,7 @@ from distarray.composed.ufunc_reductions import (
     reduce,
     reduced_for,
 )
+from distarray.composed.ufuncs import clip_operands
 from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
 from distarray.expr.side_by_side import side_by_side
@@ -362,13 +363,13 @@ def clip(
     low, high = numpys.pop("a_min", min), numpys.pop("a_max", max)
     if numpys:
         raise TypeError(f"clip() got an unexpected keyword argument {next(iter(numpys))!r}")
-    if dtype is not None:
-        x = as_distarray(x).astype(dtype, casting=casting)
+    casting = choice(casting, CASTINGS, "casting")
+    if dtype is not None or casting != "same_kind":
+        x, low, high = clip_operands(as_distarray(x), low, high, dtype, casting)
     result = elementwise.clip(x, low, high)
     if (mask := mask_of(where)) is not None:
         kept = result if out is None else out
         result = elementwise.where(mask, result.astype(kept.dtype, casting=casting, copy=False), kept)
-    casting = choice(casting, CASTINGS, "casting")
     return into(out, result, casting=casting, broadcasts=True)  # type: ignore[no-any-return]
 
 

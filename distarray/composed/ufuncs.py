@@ -162,6 +162,23 @@ def _loop(ufunc: np.ufunc, inputs: tuple[Any, ...], options: dict[str, Any], cas
     return tuple(resolved[: ufunc.nin])
 
 
+def clip_operands(x: DistArray, low: Any, high: Any, dtype: Any, casting: Any) -> tuple[Any, ...]:
+    """Return `x` and its limits as the ufunc takes them that ``np.clip`` is then; None is no limit.
+
+    Raises
+    ------
+    TypeError
+        If numpy has no such loop, or does not cast to it.
+    """
+    given = [v for v in (low, high) if v is not None]
+    ufunc = _CLIP if len(given) == 2 else np.positive if not given else np.minimum if low is None else np.maximum
+    loop = _loop(ufunc, (x, *given), {"dtype": dtype}, casting)
+    if loop is not None:
+        x, *given = [_cast(v, to) for v, to in zip((x, *given), loop)]
+    limits = iter(given)
+    return x, *[None if v is None else next(limits) for v in (low, high)]
+
+
 def _weak(value: Any) -> Any:
     """Return what decides the loop of an operand: its dtype, or the type of a Python number, which is weak."""
     kind = type(value)

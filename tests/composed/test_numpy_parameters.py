@@ -169,3 +169,21 @@ def test_an_imaginary_part_that_is_dropped_is_told_once_and_at_the_users_line() 
             warnings.simplefilter("always")
             np.asarray(function(x, dtype=np.float32))
         assert [(w.category, w.filename) for w in told] == [(np.exceptions.ComplexWarning, __file__)], function
+
+
+@pytest.mark.parametrize("limits", [(2, 3), (np.array([1, 3, 2]), None), (None, np.array([1, 3, 2])), ([1, 3, 2], 3)])
+@pytest.mark.parametrize("options", [{"dtype": "f2"}, {"dtype": "i4", "casting": "unsafe"}, {"casting": "safe"}])
+def test_the_dtype_of_clip_holds_for_its_limits_too(limits: Any, options: Any) -> None:
+    x = np.array([1, 2.5, 7], "f4")
+    expected = np.clip(x, *limits, **options)
+    made = dx.clip(dx.asarray(x), *limits, **options)
+    assert made.dtype == expected.dtype
+    np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("options", [{"casting": "no"}, {"casting": "equiv"}, {"dtype": "f4", "casting": "safe"}])
+def test_limits_that_do_not_cast_are_refused_by_clip(options: Any) -> None:
+    x, high = np.array([1, 2.5, 7], "f4"), np.array([1, 3, 2])
+    for xp in (np, dx):
+        with pytest.raises(TypeError, match=r"[Cc]annot cast"):
+            xp.clip(xp.asarray(x), None, high, **options)
