@@ -34,6 +34,9 @@ def reduce_handle(x: Handle) -> tuple[Any, ...]:
 
 def reduce_base(base: Base) -> tuple[Any, ...]:
     """Return what pickles a base. Pickle itself knows a base that it has met before."""
+    for node in postorder([base.current]):
+        if node.memo is not None:
+            node.memo.is_named = True
     return _base, (flatten(base.current), base.order)
 
 

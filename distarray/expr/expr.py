@@ -206,6 +206,8 @@ class Stored:
         weak reference has to make another one.
     home_copy
         All elements in this process, beside blocks that are elsewhere (`runtime.homing`); nobody writes into it.
+    is_named
+        Whether a pickle has the keys of the blocks: they stay where they are as long as somebody holds the array.
     """
 
     sharding: Sharding
@@ -215,6 +217,7 @@ class Stored:
     shared: frozenset[int] = frozenset()
     is_given_up: bool = False
     home_copy: HostArray | None = None
+    is_named: bool = False
 
     @property
     def here(self) -> Any:

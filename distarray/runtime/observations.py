@@ -31,8 +31,9 @@ def fetch(node: Expr) -> np.ndarray[Any, Any]:
     tiles = list(memo.sharding.tiles())
     found = fetch_blocks(node, range(len(tiles)))
     if len(tiles) == 1:
-        is_small = node.env.device == "cpu" and node.nbytes <= STAYS_NBYTES and not memo.sharding.is_copied
-        if node.memo is memo and node.env.is_cluster and is_small:
+        is_small = node.env.device == "cpu" and node.nbytes <= STAYS_NBYTES
+        is_free = not (memo.sharding.is_copied or memo.is_named)
+        if node.memo is memo and node.env.is_cluster and is_small and is_free:
             # what is small and was brought here stays here, and travels with the plans that use it
             node.memo = Stored(memo.sharding, (found[0],), on_client=True)
         return np.array(found[0], copy=True)

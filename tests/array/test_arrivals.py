@@ -269,6 +269,23 @@ def test_an_array_of_a_closed_cluster_cannot_be_reached() -> None:
 
 
 @pytest.mark.parametrize("is_in_task", [False, True])
+@pytest.mark.parametrize("read", [np.asarray, str, lambda x: float(x[0]), lambda x: (x + 1).tolist()])
+def test_a_small_array_that_is_held_may_be_read_while_it_travels(
+    client: Any, read: Callable[[Any], Any], is_in_task: bool
+) -> None:
+    x = on_workers().reshape(-1, 5).sum(axis=0).persist()
+    data = pickle.dumps(x)
+    for _ in range(2):
+        read(x)
+    gc.collect()
+    if is_in_task:
+        found = client.submit(lambda data: np.asarray(pickle.loads(data)), data, pure=False).result(30)
+    else:
+        found = np.asarray(pickle.loads(data))
+    np.testing.assert_array_equal(found, 2 * VALUES.reshape(-1, 5).sum(axis=0))
+
+
+@pytest.mark.parametrize("is_in_task", [False, True])
 @pytest.mark.parametrize("is_released", [False, True])
 def test_an_array_that_nobody_held_meanwhile_is_lost(client: Any, is_in_task: bool, is_released: bool) -> None:
     x = on_workers()
