@@ -26,7 +26,8 @@ from distarray.array.versions import BlockType, block_type
 from distarray.array.window import be_known, traced
 from distarray.errors import held_warnings
 from distarray.expr.affine import Affine
-from distarray.expr.bind import broadcast_shapes, infer_map, permuted
+from distarray.expr.bind import infer_map, permuted
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.errstates import errstate, is_heeded
 from distarray.expr.expr import GET, ITEM, SCALARS, SOURCE, Environment, Expr, late_params, postorder, user_frame
 from distarray.expr.lens import Lens, get

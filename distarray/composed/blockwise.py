@@ -27,7 +27,8 @@ from distarray.composed.user_function import (
     is_array,
 )
 from distarray.errors import NotSupportedError
-from distarray.expr.bind import Operands, bind, bind_windows, broadcast_shapes
+from distarray.expr.bind import Operands, bind, bind_windows
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.tiles import Bounds, Ranges, Windows
 from distarray.types import DTypeLike

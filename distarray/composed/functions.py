@@ -29,8 +29,8 @@ from distarray.array.out import hosted, into, writes_host
 from distarray.composed.creation import empty_like, zeros
 from distarray.composed.nonzero import flatnonzero
 from distarray.composed.views import all_beside, as_distarray, beside, moveaxis
-from distarray.expr.bind import broadcast_shapes as common_shape
 from distarray.expr.bind import check_mask, nested
+from distarray.expr.broadcasting import broadcast_shapes as common_shape
 from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, indexing, lenses, reductions, repetition

@@ -23,9 +23,9 @@ from distarray.expr.bind import (
     bind,
     bind_get,
     bind_reshape,
-    broadcast_shapes,
     unbox,
 )
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import ITEM, Expr
 from distarray.expr.params import ItemParams
 from distarray.ops.lenses import permute_lens

@@ -16,7 +16,7 @@ from distarray.arguments import sequence, shown
 from distarray.array.array import DistArray
 from distarray.composed.views import as_distarray, broadcast_arrays
 from distarray.errors import NotSupportedError
-from distarray.expr.bind import broadcast_shapes
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.types import HostArray
 
 #: Bytes that come here at once.

@@ -26,7 +26,8 @@ from distarray.composed.user_function import (
     is_array,
 )
 from distarray.errors import NotSupportedError
-from distarray.expr.bind import bind_windows, broadcast_shapes
+from distarray.expr.bind import bind_windows
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.tiles import Bounds, Ranges, Windows
 from distarray.types import DTypeLike

@@ -18,7 +18,7 @@ from distarray.array.by_numpy import call_by_numpy
 from distarray.array.out import into
 from distarray.composed.views import as_distarray, beside
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import broadcast_shapes
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.ops import elementwise, manipulation, reductions, ufunc_methods
 from distarray.ops.creation import full_like
 from distarray.ops.families import ready_made

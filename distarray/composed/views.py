@@ -17,8 +17,8 @@ from distarray.array.array import DistArray
 from distarray.array.handle import is_scalar
 from distarray.composed.conversion import asarray
 from distarray.expr.affine import Affine
-from distarray.expr.bind import broadcast_shapes as _common_shape
 from distarray.expr.bind import check_mask
+from distarray.expr.broadcasting import broadcast_shapes as _common_shape
 from distarray.expr.expr import SOURCE
 from distarray.expr.lens import get, strided_dummy
 from distarray.expr.lens import shares_memory as _lenses_share

@@ -22,6 +22,7 @@ from distarray import hooks
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError, NotSupportedError
 from distarray.expr.affine import Affine, restored
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.errstates import errstate
 from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, SCALARS, Environment, Expr, Scalar, source, user_frame
 from distarray.expr.lens import kept_order, strided_dummy
@@ -205,33 +206,6 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
             if type(n) is not Expr and type(n) not in SCALARS:
                 nodes[i] = literal(n, env, f"{name}, operand {i}")
     return Operands(nodes, env, box or identity)
-
-
-def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape to which shapes broadcast, or raise numpy's error.
-
-    >>> broadcast_shapes((3, 1), (4,))
-    (3, 4)
-    """
-    first = shapes[0]
-    if all(s == first for s in shapes):
-        return first
-    rank = max(map(len, shapes))
-    result = [1] * rank
-    for shape in shapes:
-        offset = rank - len(shape)
-        for i, n in enumerate(shape):
-            if n != 1:
-                have = result[offset + i]
-                if have == 1:
-                    result[offset + i] = n
-                elif have != n:
-                    raise ValueError(
-                        "operands could not be broadcast together with shapes "
-                        + " ".join(str(s).replace(" ", "") for s in shapes)
-                        + f": axis {offset + i - rank} has extents {have} and {n}"
-                    )
-    return tuple(result)
 
 
 # ---------------------------------------------------------------------------------------------- elementwise

@@ -24,9 +24,9 @@ from distarray.expr.bind import (
     bind,
     bind_get,
     bind_reshape,
-    broadcast_shapes,
     unbox,
 )
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.joins import PRODUCT
 from distarray.expr.op import declare

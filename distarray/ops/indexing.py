@@ -20,9 +20,9 @@ from distarray.expr.bind import (
     bind_get,
     bind_put,
     bind_reshape,
-    broadcast_shapes,
     unbox,
 )
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import ITEM, Environment, Expr, source
 from distarray.expr.indexing import Advanced, Basic, are_positions, check_indices, parse_index
 from distarray.expr.op import declare

@@ -14,7 +14,7 @@ import numpy as np
 
 from distarray.arguments import check_ndim, choice, diagonal, integer, integers, parse_shape
 from distarray.expr.bind import bind_create, bind_get, bind_put, bind_reshape
-from distarray.expr.bind import broadcast_shapes as _broadcast_shapes
+from distarray.expr.broadcasting import broadcast_shapes as _broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.ops.creation import TRI, constant
 from distarray.ops.elementwise import where

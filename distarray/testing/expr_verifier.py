@@ -15,7 +15,8 @@ import numpy as np
 
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
-from distarray.expr.bind import broadcast_shapes, infer_map
+from distarray.expr.bind import infer_map
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.joins import PRODUCT
 from distarray.expr.tiles import Tiling, Windows

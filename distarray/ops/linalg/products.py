@@ -15,9 +15,9 @@ from distarray.expr.bind import (
     bind,
     bind_create,
     bind_get,
-    broadcast_shapes,
     unbox,
 )
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.params import IndexParams
 from distarray.ops import contractions

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from distarray.expr.bind import bind, bind_create, bind_reshape, bind_tiles, broadcast_shapes, unbox
+from distarray.expr.bind import bind, bind_create, bind_reshape, bind_tiles, unbox
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.creation import EYE
