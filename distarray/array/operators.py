@@ -20,6 +20,7 @@ from distarray.array import writes
 from distarray.array.at_call import binary_at_call, product_at_call, update_at_call
 from distarray.array.handle import AnyHandle, Handle, is_scalar
 from distarray.expr.bind import map_node, nested
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.op import CATALOGUE, Op
 from distarray.ops import elementwise
 from distarray.ops.creation import full_like
@@ -158,7 +159,7 @@ def _compared(name: str, otherwise: bool | None) -> Callable[[AnyHandle, Operand
             and (found := _compared_to_objects(self, objects, is_equal=not otherwise)) is not None
         ):
             return found
-        shape = np.broadcast_shapes(self.shape, np.shape(other) if not isinstance(other, str) else ())
+        shape = broadcast_shapes(self.shape, np.shape(other) if not isinstance(other, str) else ())
         made: AnyHandle = full_like(self, otherwise, dtype=np.bool_, shape=shape)
         return made
 

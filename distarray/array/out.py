@@ -17,6 +17,7 @@ from distarray.arguments import shown
 from distarray.array import elements
 from distarray.array.by_numpy import update_by_numpy
 from distarray.array.handle import Handle
+from distarray.expr.broadcasting import broadcast_shapes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,7 +57,7 @@ def check_out(
             raise ValueError(
                 f"output parameter has the shape {out.shape}, but the result has {result.shape}; they must be the same"
             )
-        if np.broadcast_shapes(out.shape, result.shape) != out.shape:
+        if broadcast_shapes(out.shape, result.shape) != out.shape:
             raise ValueError(
                 f"non-broadcastable output operand with shape {out.shape} doesn't match the broadcast shape "
                 f"{result.shape}"

@@ -11,12 +11,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from distarray.arguments import check_ndim, naming, shown
 from distarray.expr.affine import Affine, Term
+from distarray.expr.broadcasting import broadcast_shapes
 
 #: What users write between the brackets: anything.
 Index: TypeAlias = Any
@@ -139,14 +141,15 @@ def broadcast_index_shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]
         If it has more elements than 64 bits count.
     """
     try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError as error:
-        if "mismatch" not in str(error):
-            raise
+        shape = broadcast_shapes(*shapes)
+    except ValueError:
         text = " ".join(str(tuple(shape)).replace(", ", ",") for shape in shapes)
         raise IndexError(
             f"shape mismatch: indexing arrays could not be broadcast together with shapes {text}"
         ) from None
+    if prod(shape) > np.iinfo(np.intp).max:
+        raise ValueError(f"index arrays: a common shape of {shape} is too large: 64 bits do not count its elements")
+    return shape
 
 
 def check_indices(indices: np.ndarray[Any, Any], size: int, axis: int) -> np.ndarray[Any, np.dtype[np.intp]]:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.errstates import say
 from distarray.kernels.random_maps import MAPS
 from distarray.types import DType
@@ -267,7 +268,7 @@ def _complex(_params: tuple[Any, ...], dtype: DType) -> Call:
 
     def call(x: Any, y: Any, out: Any = None) -> Any:
         if out is None:
-            out = np.empty(np.broadcast_shapes(np.shape(x), np.shape(y)), dtype)
+            out = np.empty(broadcast_shapes(np.shape(x), np.shape(y)), dtype)
         out.real, out.imag = x, y
         return out
 

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from distarray.expr.affine import namespace
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels.accumulators import Accumulator, InOrder, TotalAccumulator
 from distarray.kernels.buffers import POOL
@@ -403,7 +404,7 @@ class _SlicedRun:
             return
         for k, instruction in enumerate(program.instructions):
             operands = [x for x in instruction.inputs if not isinstance(x, RuntimeScalar)]
-            own = np.broadcast_shapes(*(shapes[x] for x in operands))
+            own = broadcast_shapes(*(shapes[x] for x in operands))
             shapes.append(own)
             register = program.n_inputs + k
             if math.prod(own) * NARROW > full:

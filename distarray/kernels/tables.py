@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray.errors import NotSupportedError
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.indexing import check_indices
 from distarray.expr.lens import windows_of
 from distarray.expr.params import IndexParams
@@ -204,7 +205,10 @@ CREATE = _Table(
 
 
 def _broadcast(xp: Namespace, index: Sequence[Block]) -> list[Block]:
-    return list(xp.broadcast_arrays(*index)) if len(index) > 1 else list(index)
+    if len(index) < 2:
+        return list(index)
+    shape = broadcast_shapes(*[i.shape for i in index])
+    return [i if i.shape == shape else xp.broadcast_to(i, shape) for i in index]
 
 
 def _positions(xp: Namespace, index: Block, extent: Block, params: Params) -> Block:

@@ -8,6 +8,7 @@ import numpy as np
 
 from distarray.arguments import host_array, shown
 from distarray.expr.bind import bind, unbox
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.contractions import matmul
@@ -126,7 +127,7 @@ def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
     else:
         rtol = tolerance(node, rtol, "rtol")
         lead = rtol.shape[:-1] if isinstance(rtol, Expr) else ()
-        if np.broadcast_shapes(lead, node.shape[:-2]) != node.shape[:-2]:
+        if broadcast_shapes(lead, node.shape[:-2]) != node.shape[:-2]:
             raise ValueError(
                 f"non-broadcastable output operand: rtol is of shape {lead} for matrices of shape {node.shape[:-2]}"
             )
