@@ -366,6 +366,8 @@ def clip(
     casting = choice(casting, CASTINGS, "casting")
     if dtype is not None or casting != "same_kind":
         x, low, high = clip_operands(as_distarray(x), low, high, dtype, casting)
+    elif type(x) in (bool, int, float, complex):
+        x = as_distarray(x)  # it is no number beside its limits, which are weak
     result = elementwise.clip(x, low, high)
     if (mask := mask_of(where)) is not None:
         kept = result if out is None else out

@@ -16,7 +16,7 @@ import numpy as np
 from distarray import hooks
 from distarray.expr.affine import Affine
 from distarray.expr.bind import Box, bind_get, bind_map, literal, nested, numpy_function, unbox
-from distarray.expr.expr import Expr
+from distarray.expr.expr import SCALARS, Expr
 from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import first_environment
 
@@ -82,6 +82,8 @@ class ufunc:  # the name is numpy's
             self.__doc__ = f"``{source}.{self.__name__}`` of each element; operands broadcast. Lazy."
 
     def __call__(self, *operands: Array, **options: Any) -> Any:
+        if operands and type(operands[0]) in SCALARS:
+            operands = self._of_numbers(operands, options)
         if options or len(operands) != self.nin:
             return self._with_options(operands, options)
         if self.op is not None:
@@ -96,6 +98,30 @@ class ufunc:  # the name is numpy's
         if self._function is not None and self._own.issuperset(options) and len(operands) == self.nin:
             return self._function(*operands, **options)
         return self.numpys(*self._placed(operands, options), **options)
+
+    def _of_numbers(self, operands: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+        """Return several numbers of Python, which all are weak and take the dtypes of the loop that numpy chooses, as
+        arrays of these; anything else, and what has no loop, as it is.
+        """
+        if self.nin == 1 or len(operands) != self.nin or not all(type(v) in SCALARS for v in operands):
+            return operands
+        dtype, loop = options.get("dtype"), options.get("signature")
+        if dtype is not None and loop is None:
+            loop = (*[None] * self.nin, *[dtype] * self.nout)
+        chosen = {} if loop is None else {"signature": loop}
+        known = [np.dtype(bool) if type(v) is bool else type(v) for v in operands]
+        try:
+            dtypes = self.numpys.resolve_dtypes(
+                (*known, *[None] * self.nout), casting=options.get("casting", "same_kind"), **chosen
+            )
+        except (TypeError, ValueError):
+            return operands  # and numpy, or what binds them, says why
+        if any(dtype.kind == "O" for dtype in dtypes):
+            return operands
+        # Integers that the dtype does not have are an error of numpy's.
+        return tuple(
+            [np.asarray(v, d) if type(v) is int else np.asarray(v).astype(d) for v, d in zip(operands, dtypes)]
+        )
 
     def reduce(self, array: Array, /, *args: Any, **options: Any) -> Any:
         """Return `array` folded along axes, with numpy's ``axis=0, dtype=None, out=None, keepdims=False, initial=...,

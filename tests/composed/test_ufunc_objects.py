@@ -248,3 +248,41 @@ def test_on_a_cluster_methods_targets_and_python_functions(cluster4: Any) -> Non
     assert not y[2:5].compute().any()
     np.testing.assert_array_equal(y[5:].view("f4"), x[5:].view("f4"))
     assert [float(v) for _, v in dx.ndenumerate(y[:2])] == x[:2].ravel().tolist()
+
+
+NUMBERS: list[Callable[[Any], Any]] = [
+    lambda xp: xp.add(3, 4, dtype="u8"),
+    lambda xp: xp.power(3, 4, dtype="u1"),
+    lambda xp: xp.maximum(3, 4, signature="BB->B"),
+    lambda xp: xp.add(300, 4, dtype="u1"),
+    lambda xp: xp.add(-1, 4, dtype="u8"),
+    lambda xp: xp.add(3.5, 4, dtype="i8"),
+    lambda xp: xp.add(1, 2.5, dtype="i4", casting="unsafe"),
+    lambda xp: xp.add(3, 4, out=xp.zeros(2, "i8"), dtype="u4", casting="unsafe"),
+    lambda xp: xp.negative(3, dtype="u1"),
+    lambda xp: xp.add(2**63, 4),
+    lambda xp: xp.multiply(2**64, 4),
+    lambda xp: xp.add(2**64, 4.0),
+    lambda xp: xp.divmod(2**63, 2),
+    lambda xp: xp.bitwise_and(2**63, 1),
+    lambda xp: xp.power(2, -1),
+    lambda xp: xp.greater(2**63, 4),
+    lambda xp: xp.ldexp(1, 2),
+    lambda xp: xp.minimum(True, 3),
+    lambda xp: xp.clip(5, 0, 2**63),
+    lambda xp: xp.clip(2**63, 0, 4),
+    lambda xp: xp.clip(5, 0, 2.5),
+]
+
+
+@pytest.mark.parametrize("call", NUMBERS)
+def test_numbers_alone_are_of_the_loop_that_numpy_chooses_for_them(call: Callable[[Any], Any]) -> None:
+    try:
+        expected = call(np)
+    except (TypeError, ValueError, OverflowError) as error:
+        with pytest.raises(OverflowError if isinstance(error, OverflowError) else (TypeError, ValueError)):
+            call(dx)
+        return
+    for ours, theirs in zip(*[v if isinstance(v, tuple) else (v,) for v in (call(dx), expected)], strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
