@@ -318,7 +318,7 @@ def roots(p: Any) -> DistArray:
     below = manipulation.diag(beside(p, np.ones(n - 2, inner.dtype)), -1)
     companion = joining.concat([(-inner[1:] / inner[0])[None, :], below[1:]]) if n > 2 else -inner[1:] / inner[0]
     found = linalg.eigvals(companion.reshape((n - 1, n - 1)))
-    if bool((found.imag == 0).all()):
-        # numpy's are real where all happen to be
+    if companion.dtype.kind != "c" and bool((found.imag == 0).all()):
+        # numpy's of a real matrix are real where all happen to be
         found = elementwise.real(found)
     return joining.concat([found, _zeros(p, at_zero, found.dtype)])  # type: ignore[no-any-return]  # boxed as p is

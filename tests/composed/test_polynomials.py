@@ -122,3 +122,11 @@ def test_polynomials_of_numpys_class_stay_of_it(name: str) -> None:
     for one, other in zip(*[v if isinstance(v, tuple) else (v,) for v in (made, expected)], strict=True):
         assert isinstance(one, np.poly1d)
         assert one == other
+
+
+@pytest.mark.parametrize("p", [[3j, 1.5j, -3j], [3j, 1.5j, -3j, 0], [3, 1.5, -3], [1j, 1j, 0], [3 + 1j, 1, 2]], ids=str)
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_roots_of_complex_coefficients_are_complex_where_they_happen_to_be_real(p: list[complex], dtype: str) -> None:
+    assert_close(dx.roots(dx.asarray(p, dtype=dtype)), np.roots(np.asarray(p, dtype)), rtol=1e-5)
+    real = np.real(p).astype("f8")
+    assert_close(dx.roots(dx.asarray(real)), np.roots(real), rtol=1e-12)
