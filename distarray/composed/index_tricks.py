@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from distarray.arguments import choice, integer, parse_shape, sequence, shown
+from distarray.arguments import choice, integer, memory_order, parse_shape, sequence, shown
 from distarray.array.array import DistArray
 from distarray.composed.blockwise import map_blocks
 from distarray.composed.conversion import asarray
@@ -112,7 +112,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
         return np.unravel_index(indices, shape, order)  # type: ignore[no-any-return, call-overload]
     _integers(indices)
     dims = parse_shape(shape)
-    choice(order, ("C", "F"), "order")
+    order = memory_order(order, ("C", "F"))
     result: list[Any] = []
     rest: Any = indices.astype(np.intp, copy=False)
     if indices.size:
@@ -164,7 +164,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
         choice(each, ("raise", "wrap", "clip"), "mode")
     if len(modes) != len(parts):
         raise TypeError(f"mode={shown(mode)} must be one name, or one for each of {len(parts)} axes")
-    choice(order, ("C", "F"), "order")
+    order = memory_order(order, ("C", "F"))
     inside = [_inside(_integers(p), n, m) for p, n, m in zip(map(as_distarray, parts), extents, modes, strict=True)]
     pairs = list(zip(inside, extents, strict=True))
     flat: Any = 0

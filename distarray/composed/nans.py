@@ -17,7 +17,7 @@ from distarray.composed.numpy_signatures import argmax, argmin, cumprod, cumsum
 from distarray.composed.views import as_distarray, as_number
 from distarray.ops import elementwise, reductions
 from distarray.ops.families import by_numpy
-from distarray.types import DTypeLike
+from distarray.types import DTypeLike, Shape
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> DistArray:
@@ -29,11 +29,13 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     Raises
     ------
     ValueError
-        If `x` is to be changed, and is read-only.
+        If `x` is to be changed, and is read-only; or if what is to be there instead does not broadcast to it.
     """
     array = as_distarray(x)
-    made: DistArray = elementwise.nan_to_num(array, copy, nan, posinf, neginf)
     has_nan = array.dtype.kind in "fc"
+    if has_nan:
+        nan, posinf, neginf = [_fitting(value, array.shape) for value in (nan, posinf, neginf)]
+    made: DistArray = elementwise.nan_to_num(array, copy, nan, posinf, neginf)
     if not copy and array is x:
         if has_nan:
             array[...] = made
@@ -41,6 +43,16 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     elif not has_nan:
         made = array.astype(array.dtype)  # which lies as numpy's copy does
     return as_number(made)
+
+
+def _fitting(value: Any, shape: Shape) -> Any:
+    """Return what is written to an array of a shape, without axes of one before those that the array has."""
+    own = np.shape(value)
+    n_more = max(len(own) - len(shape), 0)
+    last = own[n_more:]
+    if own[:n_more] != (1,) * n_more or np.broadcast_shapes(last, shape) != shape:
+        raise ValueError(f"could not broadcast input array from shape {own} into shape {shape}")
+    return value if last == own else np.reshape(value, last)
 
 
 @by_numpy(np.nanargmax)

@@ -277,6 +277,8 @@ def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims
     if skips_nan and not node.size:
         with np.errstate(divide="ignore", invalid="ignore") if node.dtype.kind == "f" else nullcontext():
             return mean(a, axis=axis, keepdims=keepdims)  # as numpy, which says of nanmean that it is of nothing
+    if points.ndim > 2:
+        raise ValueError(f"q must be a scalar or 1d (or 2d, as in numpy), not of shape {points.shape}")
     if not isinstance(method, str):
         raise TypeError(f"method={shown(method)} must be a name, not {type(method).__name__}")
     flat = points.ravel()

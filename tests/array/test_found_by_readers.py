@@ -603,6 +603,50 @@ def test_nan_to_num_without_a_copy_writes_to_the_array(a, copy):
     np.testing.assert_array_equal(np.asarray(x), a)
 
 
+@pytest.mark.parametrize("shape", [(), (4,), (1,), (1, 4), (1, 1, 1), (2, 4), (3,), (0,), (3, 0)])
+@pytest.mark.parametrize("dtype", ["f8", "c8", "i8"])
+@pytest.mark.parametrize("given", [np.asarray, dx.asarray], ids=["numpys", "ours"])
+def test_what_nan_to_num_writes_broadcasts_to_the_array_and_never_the_array_to_it(shape, dtype, given):
+    new = np.arange(np.prod(shape, dtype=int), dtype="f8").reshape(shape)
+    for a in (np.array([0, 1, 1, 4]).astype(dtype), np.array(2).astype(dtype)):
+        for name in ("nan", "posinf"):
+            try:
+                expected = np.nan_to_num(a, **{name: new})
+            except ValueError:
+                with pytest.raises(ValueError, match="broadcast"):
+                    dx.nan_to_num(dx.asarray(a), **{name: given(new)})
+            else:
+                found = dx.nan_to_num(dx.asarray(a), **{name: given(new)})
+                np.testing.assert_array_equal(found, expected)
+                assert found.shape == expected.shape
+
+
+@pytest.mark.parametrize("name", ["quantile", "percentile", "nanquantile", "nanpercentile"])
+def test_quantiles_of_more_axes_than_two_are_refused_as_by_numpy(name):
+    a = np.arange(8.0).reshape(4, 2)
+    np.testing.assert_array_equal(
+        getattr(dx, name)(cut(a), [[0.5, 1]], axis=0), getattr(np, name)(a, [[0.5, 1]], axis=0)
+    )
+    for xp, x in ((np, a), (dx, cut(a))):
+        with pytest.raises(ValueError, match="scalar or 1d"):
+            getattr(xp, name)(x, np.ones((1, 2, 3)), axis=0)
+
+
+@pytest.mark.parametrize("order", [None, "c", "F", "f", "K"])
+def test_orders_of_positions_are_said_as_in_numpy(order):
+    for call in (
+        lambda xp: xp.unravel_index(xp.asarray([9]), (6, 4), order=order),
+        lambda xp: (xp.ravel_multi_index((xp.asarray([1]), xp.asarray([2])), (6, 4), order=order),),
+    ):
+        if order == "K":
+            for xp in (np, dx):
+                with pytest.raises(ValueError, match=r"order|permitted"):
+                    call(xp)
+        else:
+            for ours, theirs in zip(call(dx), call(np), strict=True):
+                np.testing.assert_array_equal(ours, theirs)
+
+
 STEPS_OF = [
     (np.uint8(5), np.uint8(0), 6),
     (np.int8(-100), np.int8(100), 3),
