@@ -158,6 +158,8 @@ def chosen_order(factors: Factors, optimize: Any, limit: int | None = None) -> O
     bound = None
     if isinstance(optimize, tuple):
         optimize, bound = optimize
+        if bound < 1:
+            return None  # no intermediate result keeps to it, and numpy makes none
     strategy = "auto" if optimize is True else optimize
     by_cost = factors.parts is not None and strategy == "auto" and bound is None and hooks.planned_cost is not None
     if not by_cost and limit is None:

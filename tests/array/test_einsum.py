@@ -194,6 +194,14 @@ def test_paths_are_numpys_and_both_take_them() -> None:
         assert len(path) == 1 + steps
 
 
+@pytest.mark.parametrize("limit", [0, 0.5, -1, 1, 7, 1e9])
+@pytest.mark.parametrize("strategy", ["greedy", "optimal"])
+def test_a_limit_that_no_intermediate_result_keeps_to_is_none(strategy: str, limit: float) -> None:
+    arrays = [np.arange(6.0).reshape(s) for s in [(2, 3), (3, 2), (2, 3)]]
+    made = dx.einsum("ij,jk,kl->il", *map(dx.asarray, arrays), optimize=(strategy, limit))
+    assert_equal(made, np.einsum("ij,jk,kl->il", *arrays, optimize=(strategy, limit)))
+
+
 @pytest.mark.parametrize("optimize", ["bogus", ["einsum_path", (0, 5)], ["einsum_path", (0, 1)], [1, 2], [], 3.5])
 def test_paths_that_are_none_are_numpys_errors(optimize: Any) -> None:
     arrays = [np.ones((2, 2))] * 3
