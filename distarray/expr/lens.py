@@ -333,8 +333,11 @@ def strided_dummy(base_shape: tuple[int, ...], lens: Lens = ()) -> np.ndarray[An
     step = _BUFFER.itemsize
     for n in reversed(base_shape):
         strides.append(step)
-        step *= max(n, 1)
-    dummy = np.lib.stride_tricks.as_strided(_BUFFER, base_shape, strides[::-1])
+        step *= n
+    if step == 0:
+        dummy = np.empty(base_shape, _BUFFER.dtype)  # whose strides numpy chooses
+    else:
+        dummy = np.lib.stride_tricks.as_strided(_BUFFER, base_shape, strides[::-1])
     for i, link in enumerate(lens):
         if isinstance(link, Bits):
             continue  # which changes no stride

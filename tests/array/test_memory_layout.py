@@ -114,6 +114,16 @@ SEEN: list[Callable[[Any], Any]] = [
 ]
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3), (0, 2, 1)])
+@pytest.mark.parametrize("k", [0, 1, 2])
+def test_strides_of_nothing_are_numpys(shape: tuple[int, ...], k: int) -> None:
+    seen = [lambda x: x, lambda x: x.T, lambda x: x[..., ::-1]][k]
+    for dtype in ("f8", "c8", "u1"):
+        a, x = np.zeros(shape, dtype), dx.zeros(shape, dtype)
+        assert seen(x).strides == seen(a).strides
+        assert seen(x).flags.c_contiguous == seen(a).flags.c_contiguous
+
+
 @pytest.mark.parametrize("k", range(len(SEEN)))
 def test_strides_and_flags_are_numpys(k: int) -> None:
     a, x = pair(np.ones((4, 6)))
