@@ -122,11 +122,26 @@ def digitize(x: Any, bins: Any, right: bool = False) -> DistArray:
     if edges.ndim != 1:
         raise ValueError(f"object too deep for desired array: bins={shown(bins)} must have one axis")
     side = "left" if right else "right"
-    if _never(edges[1:] < edges[:-1]):
+    if _rise(edges, bins):
         return elementwise.as_scalar(placed(x, edges, side))  # type: ignore[no-any-return]  # boxed as x is
-    if not _never(edges[1:] > edges[:-1]):
-        raise ValueError(f"bins={shown(bins)} must be monotonically increasing or decreasing")
     return len(edges) - placed(x, edges[::-1], side)
+
+
+def _rise(edges: Any, bins: Any) -> bool:
+    """Return whether edges rise, else they fall; as numpy says of nan: what begins with a step to or from it falls.
+
+    Raises
+    ------
+    ValueError
+        If they do neither.
+    """
+    if _never(~(edges[1:] >= edges[:-1])):
+        return True
+    rises, falls = edges[1:] > edges[:-1], edges[1:] < edges[:-1]
+    is_rising = bool(rises[int((edges[1:] != edges[:-1]).argmax())])
+    if not _never(falls if is_rising else rises):
+        raise ValueError(f"bins={shown(bins)} must be monotonically increasing or decreasing")
+    return is_rising
 
 
 def _never(mask: Any) -> bool:

@@ -118,6 +118,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     if period is not None:
         if period == 0:
             raise ValueError("period must be a non-zero value")
+        # In the dtype that is computed with: there is no remainder to be rounded, and no integer to be negative.
+        x, knots = x.astype(real, copy=False), knots.astype(real, copy=False)
         x, knots, values, left, right = *_one_period(x, knots, values, abs(period)), None, None
     is_small = max(knots.nbytes, values.nbytes) <= WHOLE_NBYTES
     if is_small and not x.device.startswith("strict"):  # the standard has no kernel for it

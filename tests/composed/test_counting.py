@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -104,3 +105,19 @@ def test_negative_numbers_are_numpys_error(size: int) -> None:
     with pytest.raises(ValueError, match="must have no negative elements"):
         dx.bincount(dx.asarray(x))
     assert histograms.MANY_NUMBERS < 400_000
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("right", [False, True])
+def test_bins_that_are_nan_rise_or_fall_as_numpy_says(n: int, right: bool) -> None:
+    x = np.array([0, 1, 1.5, 2, 3, np.nan])
+    for bins in product([np.nan, 1.0, 2.0, 3.0], repeat=n):
+        with dx.config.set(eager_bytes=0):
+            try:
+                expected = np.digitize(x, np.array(bins), right)
+            except ValueError:
+                with pytest.raises(ValueError, match="monotonically"):
+                    dx.digitize(dx.asarray(x), np.array(bins), right)
+            else:
+                for given in (np.array(bins), dx.asarray(np.array(bins))):
+                    np.testing.assert_array_equal(dx.digitize(dx.asarray(x), given, right), expected, str(bins))

@@ -120,3 +120,16 @@ def test_interpolation_is_numpys(monkeypatch: pytest.MonkeyPatch, of_values: str
                     y = dx.interp(dx.asarray(x) + 0, points, values, **options)
                 assert is_large or "period" in options or not counted.tasks  # nothing is computed at the call
                 np.testing.assert_allclose(np.asarray(y), np.interp(x, points, values, **options), rtol=1e-15)
+
+
+@pytest.mark.parametrize("eager_bytes", [0, 2**20])
+@pytest.mark.parametrize("of_points", ["u1", "i2", "f2", "f4", "f8"])
+@pytest.mark.parametrize("of_values", ["f2", "i4", "c8"])
+def test_one_period_is_taken_in_double_precision(of_points: str, of_values: str, eager_bytes: int) -> None:
+    x = np.array([0, 1, 2.3, 4, 6, 8, 9, 10]).astype(of_points)
+    points = np.array([1, 3, 5, 7, 9.2]).astype(of_points)
+    values = np.array([8, -4, 9, 6, 4]).astype(of_values)
+    for period in (5, 2.7, -11):
+        with dx.config.set(eager_bytes=eager_bytes):
+            found = dx.interp(dx.asarray(x), dx.asarray(points), dx.asarray(values), period=period)
+            np.testing.assert_allclose(found, np.interp(x, points, values, period=period), rtol=1e-12)
