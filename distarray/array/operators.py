@@ -19,6 +19,7 @@ import numpy as np
 from distarray.array import writes
 from distarray.array.at_call import binary_at_call, product_at_call, update_at_call
 from distarray.array.handle import AnyHandle, Handle, is_scalar
+from distarray.array.namespace import namespace
 from distarray.expr.bind import map_node, nested
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.op import CATALOGUE, Op
@@ -37,6 +38,8 @@ _OPS: dict[Function, Op] = {}
 _PLAIN = {bool, int, float, complex, np.ndarray, np.float64, np.float32, np.int64, np.bool_}
 #: numpy's own, which take part in operators as operands. Its scalars have a priority, and no `__array_ufunc__`.
 _NUMPYS = (np.ndarray, np.generic)
+#: Where classes are at home whose objects are equal to what they are as numbers, or to nothing of ours.
+_OF_PYTHON = frozenset({"builtins", "datetime", "decimal", "fractions", "numpy"})
 
 
 #: Of arrays among types that say by ``__array_priority__``, and not by ``__array_ufunc__``, which of two goes first.
@@ -154,11 +157,11 @@ def _compared(name: str, otherwise: bool | None) -> Callable[[AnyHandle, Operand
         elif otherwise is None or (_has_a_say(type(other)) and not hasattr(other, "asm8")):
             return _left_to(other, getattr(np, name), self, other)  # type: ignore[no-any-return]  # theirs
         objects = np.asarray(other)
-        if (
-            objects.dtype == object
-            and (found := _compared_to_objects(self, objects, is_equal=not otherwise)) is not None
-        ):
-            return found
+        if objects.dtype == object:
+            if any(map(_compares, {type(each) for each in objects.flat})):
+                return _compared_by(objects, self, getattr(np, name))
+            if (found := _compared_to_objects(self, objects, is_equal=not otherwise)) is not None:
+                return found
         shape = broadcast_shapes(self.shape, np.shape(other) if not isinstance(other, str) else ())
         made: AnyHandle = full_like(self, otherwise, dtype=np.bool_, shape=shape)
         return made
@@ -169,6 +172,28 @@ def _compared(name: str, otherwise: bool | None) -> Callable[[AnyHandle, Operand
 def _has_a_say(kind: type) -> bool:
     """Return whether values of a type may decide themselves what comparing them with arrays means."""
     return hasattr(kind, "__array_ufunc__") or hasattr(kind, "__array_priority__")
+
+
+def _compares(kind: type) -> bool:
+    """Return whether the class of somebody says what its objects are equal to: it may be anything."""
+    homes = [next(c for c in kind.__mro__ if name in vars(c)).__module__ for name in ("__eq__", "__ne__")]
+    return not _OF_PYTHON.issuperset([home.partition(".")[0] for home in homes])
+
+
+def _compared_by(objects: HostArray, x: AnyHandle, compare: np.ufunc) -> AnyHandle:
+    """Return what an object says of each element, which is asked of it as numpy asks."""
+    if objects.ndim:
+        kinds = sorted({kind.__name__ for kind in map(type, objects.flat) if _compares(kind)})
+        raise TypeError(
+            f"{compare.__name__}: elements of type {', '.join(kinds)} say themselves what they are equal to, and are "
+            "no elements of a DistArray; compare x.compute() with them, or x with one of them"
+        )
+    made: AnyHandle = namespace().map_blocks(_asked, x, dtype=np.bool_, compare=compare, value=objects)
+    return made
+
+
+def _asked(block: HostArray, compare: np.ufunc, value: HostArray) -> HostArray:
+    return np.asarray(compare(block, value))
 
 
 def _compared_to_objects(x: AnyHandle, objects: HostArray, *, is_equal: bool) -> AnyHandle | None:

@@ -8,6 +8,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -61,6 +62,39 @@ def test_elements_are_equal_to_objects_where_python_says_so(tiles: None, name: s
         np.testing.assert_array_equal(np.asarray(found), expected, err_msg=str(other))
         assert np.asarray(found).dtype == np.bool_
     assert date(2020, 1, 2) in dx.asarray(DAYS)
+
+
+class SaysEqual:
+    """It is equal to ones and twos."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return other in (1, 2)
+
+    def __float__(self) -> float:
+        return 7.0
+
+
+class SaysUnequal:
+    def __ne__(self, other: object) -> bool:
+        return other == 2
+
+
+class Seven(int):
+    pass
+
+
+@pytest.mark.parametrize("name", ["integers", "floats", "complex", "truth"])
+@pytest.mark.parametrize("compare", [operator.eq, operator.ne])
+def test_objects_that_say_what_they_are_equal_to_are_asked(tiles: None, name: str, compare: Any) -> None:
+    for other in (SaysEqual(), SaysUnequal(), mock.ANY, Seven(2), np.array(SaysEqual(), object)):
+        for host in (ARRAYS[name], ARRAYS[name][1:2], ARRAYS[name][0]):
+            expected, found = compare(host, other), compare(dx.asarray(host), other)
+            np.testing.assert_array_equal(np.asarray(found), expected, err_msg=str(other))
+            assert np.asarray(found).dtype == np.bool_
+    with pytest.raises(TypeError, match="SaysEqual say themselves"):
+        compare(dx.asarray(ARRAYS[name]), [SaysEqual()] * 3)
 
 
 def test_a_number_repeats_sequences(tiles: None) -> None:
