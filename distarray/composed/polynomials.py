@@ -217,8 +217,9 @@ def polyfit(
     left, right = vander(x, order), y
     if w is not None:
         weights = _weights(x, y, w)
-        left = left * weights[:, None]
-        right = right * (weights[:, None] if y.ndim == 2 else weights)
+        # In place, as in numpy: dtypes stay, and complex weights of real points are an error.
+        left = (left * weights[:, None]).astype(left.dtype, casting="same_kind")
+        right = (right * (weights[:, None] if y.ndim == 2 else weights)).astype(right.dtype, casting="same_kind")
     # columns of one length: better conditioned
     scale = elementwise.sqrt((left * left).sum(axis=0))
     left = left / scale

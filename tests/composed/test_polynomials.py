@@ -130,3 +130,20 @@ def test_roots_of_complex_coefficients_are_complex_where_they_happen_to_be_real(
     assert_close(dx.roots(dx.asarray(p, dtype=dtype)), np.roots(np.asarray(p, dtype)), rtol=1e-5)
     real = np.real(p).astype("f8")
     assert_close(dx.roots(dx.asarray(real)), np.roots(real), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtypes", ["ddF", "dDF", "DdF", "DDF", "bed", "fed", "ffd", "dfd", "Ffd", "bBH"])
+@pytest.mark.parametrize("cov", [False, True])
+def test_weights_of_a_fit_leave_dtypes_as_they_are(dtypes: str, cov: bool) -> None:
+    x, y, w = [
+        values.astype(dtype) for values, dtype in zip([np.arange(1, 7), np.arange(6) % 4, np.arange(1, 7)], dtypes)
+    ]
+    try:
+        expected = np.polyfit(x, y, 2, w=w, cov=cov)
+    except TypeError:
+        with pytest.raises(TypeError, match=r"cast|unsupported"):
+            dx.polyfit(dx.asarray(x), dx.asarray(y), 2, w=dx.asarray(w), cov=cov)
+        return
+    found = dx.polyfit(dx.asarray(x), dx.asarray(y), 2, w=dx.asarray(w), cov=cov)
+    for ours, theirs in zip(found if cov else [found], expected if cov else [expected], strict=True):
+        assert_close(ours, theirs, rtol=1e-3)
