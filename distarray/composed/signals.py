@@ -76,7 +76,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> DistArray:
     x, y = _vectors(a, v)
     mode = _mode(mode)
     if x.size < y.size:
-        return _reversed(_convolved(y, _reversed(x), mode))
+        return _reversed(_convolved(y, _reversed(x), mode))._in_order("C")  # no view: it is contiguous, as numpy's
     return _convolved(x, _reversed(y), mode)
 
 

@@ -133,3 +133,13 @@ def test_one_period_is_taken_in_double_precision(of_points: str, of_values: str,
         with dx.config.set(eager_bytes=eager_bytes):
             found = dx.interp(dx.asarray(x), dx.asarray(points), dx.asarray(values), period=period)
             np.testing.assert_allclose(found, np.interp(x, points, values, period=period), rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("sizes", [(5, 6), (6, 5), (1, 4), (4, 1)])
+def test_correlations_are_contiguous(sizes: tuple[int, int], mode: Any) -> None:
+    for dtype in ("i8", "f4", "c16"):
+        a, v = [np.arange(1, n + 1).astype(dtype) for n in sizes]
+        found, expected = dx.correlate(dx.asarray(a), dx.asarray(v), mode), np.correlate(a, v, mode)
+        assert (found.strides, found.flags.c_contiguous) == (expected.strides, expected.flags.c_contiguous)
+        np.testing.assert_array_equal(found, expected)
