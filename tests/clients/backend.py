@@ -9,8 +9,10 @@ from __future__ import annotations
 import enum
 import importlib
 import json
+import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from importlib.abc import Loader, MetaPathFinder
@@ -57,8 +59,20 @@ class OrderedSet(dict[Any, None]):
         self[item] = None
 
 
+class Nothing(int):
+    """What a name of a library's inside means here: it is zero, and so is all that it is asked for."""
+
+    def __getattr__(self, name: str) -> Nothing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: Any, **options: Any) -> Nothing:
+        return self
+
+
 class Internals(MetaPathFinder, Loader):
-    """Finds every module of cuPyNumeric and Legate, with names that mean nothing.
+    """Finds every module of cuPyNumeric, Legate and CuPy but `cupy.testing`, with names that mean nothing.
 
     Files whose tests look into these for a few lines are collected so; such a test fails, with NumPy too.
     """
@@ -69,17 +83,19 @@ class Internals(MetaPathFinder, Loader):
         "cupynumeric.runtime": {"runtime": SimpleNamespace(num_gpus=0)},
         "legate.core": {"LEGATE_MAX_DIM": 4},
         "legate.core.utils": {"OrderedSet": OrderedSet},
+        "cupy.exceptions": vars(numpy.exceptions),
+        "cupy._core": {"internal": math},
     }
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        is_theirs = name.partition(".")[0] in ("cupynumeric", "legate")
-        return ModuleSpec(name, self, is_package=True) if is_theirs else None
+        is_theirs = name.partition(".")[0] in ("cupynumeric", "legate", "cupy", "cupyx", "cupy_backends")
+        return ModuleSpec(name, self, is_package=True) if is_theirs and not name.startswith("cupy.testing") else None
 
     def exec_module(self, module: ModuleType) -> None:
         def absent(name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
-            return SimpleNamespace()
+            return Nothing() if REQUEST["client"] == "cupy" else SimpleNamespace()
 
         module.__dict__.update(self.NAMES.get(module.__name__, {}), __getattr__=absent)
 
@@ -91,6 +107,41 @@ def enter_cupynumeric(config: pytest.Config) -> None:
     for name in ("linalg", "fft", "random"):
         setattr(front, name, stand_in(f"cupynumeric.{name}", getattr(xp, name)))
     sys.meta_path.insert(0, Internals())
+
+
+def enter_cupy(config: pytest.Config) -> None:
+    """Its tests import CuPy, whose decorators compare what a test returns with ``xp=numpy`` and with ``xp=cupy``."""
+    xp = namespace()
+    front = stand_in("cupy", xp)
+    front.__path__ = [os.path.abspath("../cupy")]
+    for name in ("linalg", "fft", "random"):
+        setattr(front, name, stand_in(f"cupy.{name}", getattr(xp, name)))
+    sys.meta_path.insert(0, Internals())
+    vars(front).update(asnumpy=numpy.asarray, poly1d=Nothing, get_array_module=array_module)
+    vars(front).update(get_default_memory_pool=Nothing, get_default_pinned_memory_pool=Nothing)
+    front.fft.config = PlanningSettings()
+    generator = front.random._generator = SimpleNamespace(_random_states={})
+    front.random.reset_states = lambda: setattr(generator, "_random_states", {})
+    xp.ndarray.get = lambda array, *args, **options: numpy.asarray(array)
+    front.cuda, front.testing = map(importlib.import_module, ("cupy.cuda", "cupy.testing"))
+
+
+class PlanningSettings:
+    """The settings of CuPy's transforms, of which its tests read and set one, and are warned."""
+
+    states: ClassVar[dict[str, Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        warnings.warn(name, DeprecationWarning, stacklevel=2)
+        return self.states.get(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        warnings.warn(name, DeprecationWarning, stacklevel=2)
+        self.states[name] = value
+
+
+def array_module(*arrays: Any) -> Any:
+    return sys.modules["cupy"] if any(isinstance(array, namespace().ndarray) for array in arrays) else numpy
 
 
 def stand_in(name: str, ours: Any) -> ModuleType:
@@ -184,8 +235,8 @@ def array_api_extra_parameter() -> Any:
 
 
 #: Clients whose tests have no namespace but one: it is no parameter of theirs.
-WHOLE = ("cupynumeric", "numpy")
-ENTER = {"scikit-learn": enter_scikit_learn, "scipy": enter_scipy, "cupynumeric": enter_cupynumeric}
+WHOLE = ("cupynumeric", "numpy", "cupy")
+ENTER = {"scikit-learn": enter_scikit_learn, "scipy": enter_scipy, "cupynumeric": enter_cupynumeric, "cupy": enter_cupy}
 #: The fixture that iterates over backends, and ours as its parameter.
 FIXTURES = {"scipy": ("xp", scipy_parameter), "array-api-extra": ("library", array_api_extra_parameter)}
 

@@ -3,11 +3,12 @@
     python tests/clients/run.py CLIENT [--clone FOLDER] [--namespace numpy] [--every 8] [--tiles 3]
                                        [--results FILE] [--against FILE] [PYTEST ...]
 
-CLIENT is ``numpy``, ``scikit-learn`` or ``scipy`` (their installed packages hold their tests), or ``array-api-extra``
-or ``cupynumeric`` (a clone of data-apis/array-api-extra or nv-legate/cupynumeric holds them). What became of each test
-is written to the file of ``--results``; with ``--against`` such a file of a run with another ``--namespace``, the exit
-status says whether every test that passed there passes here, but for those that `reasons.txt` explains. Further
-arguments go to pytest: ``-k fft``, a file of tests. A client that is not installed is skipped, with exit status 0.
+CLIENT is ``numpy``, ``scikit-learn`` or ``scipy`` (their installed packages hold their tests), or ``array-api-extra``,
+``cupynumeric`` or ``cupy`` (a clone of data-apis/array-api-extra, nv-legate/cupynumeric or cupy/cupy holds them). What
+became of each test is written to the file of ``--results``; with ``--against`` such a file of a run with another
+``--namespace``, the exit status says whether every test that passed there passes here, but for those that `reasons.txt`
+explains. Further arguments go to pytest: ``-k fft``, a file of tests. A client that is not installed is skipped, with
+exit status 0.
 """
 
 from __future__ import annotations
@@ -50,12 +51,29 @@ class Client:
 #: Of NumPy's tests those of arrays and functions of them. Several folders have files of one name.
 NUMPY_PARTS = ("_core", "lib", "linalg", "fft", "random", "polynomial")
 NUMPY_OPTIONS = ("--timeout", "60", f"--rootdir={Path(numpy.__file__).parent}")
+#: Of CuPy's tests those of arrays and functions of them, without kernels, memory and streams of GPUs.
+CUPY_PARTS = tuple(
+    f"cupy_tests/{part}_tests"
+    for part in (
+        "binary core creation fft functional indexing io lib linalg logic manipulation math misc padding polynomial "
+        "sorting statistics"
+    ).split()
+)
+CUPY_INSIDE = (
+    "bfloat16 cache callback carray core cub_reduction cuda_array_interface function gufuncs include internal mdspan "
+    "ndarray_cuda_array_interface raw scan structured syncdetect userkernel"
+)
+CUPY_OPTIONS = (
+    *("--timeout", "60", "-m", "not multi_gpu", "--ignore-glob=*fusion_tests*"),
+    *(f"--ignore-glob=*/test_{name}.py" for name in CUPY_INSIDE.split()),
+)
 CLIENTS = {
     "scikit-learn": Client(("sklearn",), ("--pyargs", "sklearn")),
     "scipy": Client(("scipy",), ("--pyargs", "scipy", "-m", "array_api_backends")),
     "array-api-extra": Client(("array_api_compat",), ("main",), ("tests", "src")),
     "numpy": Client(("numpy",), ("--pyargs", *[f"numpy.{part}" for part in NUMPY_PARTS]), options=NUMPY_OPTIONS),
     "cupynumeric": Client(("scipy",), (".",), ("tests/integration", "tests/integration")),
+    "cupy": Client(("scipy",), CUPY_PARTS, ("tests", "tests"), CUPY_OPTIONS),
 }
 
 
