@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from helpers import no_garbage_collected
 
+from distarray.composed.placing import WhereAndLayout
+
 LEAVES = set("arguments caches config deferral dtypes errors hooks lazy scoped tables types version weak".split())
 #: Of a file, and of a function without its docstring.
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 600, 80
@@ -228,7 +230,8 @@ def _sections(docstring: str) -> dict[str, list[str]]:
 def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     args = function.args
     every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
-    return {arg.arg for arg in every if arg is not None}
+    spelled = any(isinstance(d, ast.Name) and d.id == "spells_where" for d in function.decorator_list)
+    return {*[arg.arg for arg in every if arg is not None], *(WhereAndLayout.__annotations__ if spelled else ())}
 
 
 def _members(node: ast.ClassDef) -> set[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from distarray.arguments import callback, count, naming, number, parse_shape, sh
 from distarray.array.array import DistArray
 from distarray.array.environment import TeamLike, environment, is_named, parse_pin
 from distarray.composed.conversion import asarray
+from distarray.composed.placing import Where, WhereAndLayout, environment_of, spells_where
 from distarray.composed.views import as_distarray
 from distarray.expr.expr import Environment, Expr
 from distarray.expr.side_by_side import side_by_side
@@ -30,10 +31,11 @@ from distarray.types import DTypeLike, ShapeLike
 
 def _made(
     make: Callable[[Environment], Expr],
-    team: TeamLike,
-    device: str | None,
-    sharding: ShardingLike,
-    layout: LayoutLike | None,
+    *,
+    team: TeamLike = "current",
+    device: str | None = None,
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
 ) -> DistArray:
     env = environment(team, device)
     node = make(env)
@@ -42,82 +44,43 @@ def _made(
     return DistArray._on(node)
 
 
-def empty(
-    shape: ShapeLike,
-    dtype: DTypeLike = None,
-    *,
-    device: str | None = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
-) -> DistArray:
+@spells_where
+def empty(shape: ShapeLike, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array of `shape` with arbitrary elements, double by default."""
     wanted = np.float64 if dtype is None else dtype
-    return _made(lambda env: creation.empty(shape, wanted, env), team, device, sharding, layout)
+    return _made(lambda env: creation.empty(shape, wanted, env), **where)
 
 
-def zeros(
-    shape: ShapeLike,
-    dtype: DTypeLike = None,
-    *,
-    device: str | None = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
-) -> DistArray:
+@spells_where
+def zeros(shape: ShapeLike, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array of `shape` filled with zeros, double by default."""
-    return _made(lambda env: creation.zeros(shape, dtype, env), team, device, sharding, layout)
+    return _made(lambda env: creation.zeros(shape, dtype, env), **where)
 
 
-def ones(
-    shape: ShapeLike,
-    dtype: DTypeLike = None,
-    *,
-    device: str | None = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
-) -> DistArray:
+@spells_where
+def ones(shape: ShapeLike, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array of `shape` filled with ones, double by default."""
-    return _made(lambda env: creation.ones(shape, dtype, env), team, device, sharding, layout)
+    return _made(lambda env: creation.ones(shape, dtype, env), **where)
 
 
 @side_by_side
-def full(
-    shape: ShapeLike,
-    fill_value: Any,
-    dtype: DTypeLike = None,
-    *,
-    device: str | None = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
-) -> DistArray:
+@spells_where
+def full(shape: ShapeLike, fill_value: Any, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array of `shape` with one value, of its dtype by default; an array value broadcasts."""
     with naming(fill_value=fill_value):
         depth = np.ndim(fill_value)
     if depth:
-        made = empty(
-            shape, asarray(fill_value).dtype if dtype is None else dtype, device=device, team=team, sharding=sharding,
-            layout=layout,
-        )  # fmt: skip
+        made = empty(shape, asarray(fill_value).dtype if dtype is None else dtype, **where)
         made[...] = fill_value
         return made
     value = fill_value.item() if isinstance(fill_value, DistArray) else fill_value
     wanted = fill_value.dtype if dtype is None and isinstance(fill_value, DistArray) else dtype
-    return _made(lambda env: creation.full(shape, value, wanted, env), team, device, sharding, layout)
+    return _made(lambda env: creation.full(shape, value, wanted, env), **where)
 
 
+@spells_where
 def arange(
-    start: Any = None,
-    stop: Any = None,
-    step: Any = 1,
-    dtype: DTypeLike = None,
-    *,
-    device: str | None = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
+    start: Any = None, stop: Any = None, step: Any = 1, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]
 ) -> DistArray:
     """Return evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if there is no `stop`.
 
@@ -128,7 +91,7 @@ def arange(
             raise TypeError("arange() requires stop to be specified.")
         start, stop = stop, None
     start, stop, step = [_known_date(value) for value in (start, stop, step)]
-    return _made(lambda env: creation.arange(start, stop, step, dtype, env), team, device, sharding, layout)
+    return _made(lambda env: creation.arange(start, stop, step, dtype, env), **where)
 
 
 def _known_date(value: Any) -> Any:
@@ -137,50 +100,34 @@ def _known_date(value: Any) -> Any:
     return value.compute()[()] if is_date else value
 
 
+@spells_where
 def eye(
-    n_rows: int,
-    n_cols: int | None = None,
-    /,
-    k: int = 0,
-    dtype: DTypeLike = None,
-    *,
-    device: str | None = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
+    n_rows: int, n_cols: int | None = None, /, k: int = 0, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]
 ) -> DistArray:
     """Return a matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
-    return _made(lambda env: creation.eye(n_rows, n_cols, k, dtype, env), team, device, sharding, layout)
+    return _made(lambda env: creation.eye(n_rows, n_cols, k, dtype, env), **where)
 
 
-def identity(n: int, dtype: DTypeLike = None, **where: Any) -> DistArray:
+def identity(n: int, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return a square matrix with ones on its diagonal and zeros elsewhere, double by default."""
     return eye(n, dtype=dtype, **where)
 
 
+@spells_where
 def tri(
-    n_rows: int,
-    n_cols: int | None = None,
-    k: int = 0,
-    dtype: DTypeLike = None,
-    *,
-    device: str | None = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
+    n_rows: int, n_cols: int | None = None, k: int = 0, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]
 ) -> DistArray:
     """Return a matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
-    return _made(lambda env: creation.tri(n_rows, n_cols, k, dtype, env), team, device, sharding, layout)
+    return _made(lambda env: creation.tri(n_rows, n_cols, k, dtype, env), **where)
 
 
 def indices(
-    dimensions: Sequence[int], dtype: DTypeLike = None, sparse: bool = False, **where: Any
+    dimensions: Sequence[int], dtype: DTypeLike = None, sparse: bool = False, **where: Unpack[Where]
 ) -> Any:  # as numpy: an array, or a tuple of arrays if sparse
     """Return the index along each axis at every point of a grid: one array with the axes first, or sparse ones."""
     if isinstance(dimensions, Iterator):
         dimensions = tuple(dimensions)
-    kept = {key: where[key] for key in ("team", "device") if key in where}
-    env = environment(**kept)
+    env = environment_of(where)
     if sparse:
         extents = list(enumerate(parse_shape(dimensions, "dimensions")))
         edges = [[n if a == axis else 1 for a, n in extents] for axis, _ in extents]
@@ -189,7 +136,7 @@ def indices(
     from distarray.ops.joining import stack
 
     if not grids:
-        return empty((0,), np.int64 if dtype is None else dtype, **kept)
+        return empty((0,), np.int64 if dtype is None else dtype, team=env.team, device=env.device)
     return DistArray._on(stack(grids))
 
 
@@ -205,37 +152,20 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> DistArray:
     return columns
 
 
-def fftfreq(
-    n: int,
-    /,
-    d: float = 1.0,
-    *,
-    dtype: DTypeLike = None,
-    device: str | None = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-) -> DistArray:
+@spells_where
+def fftfreq(n: int, /, d: float = 1.0, *, dtype: DTypeLike = None, **where: Unpack[Where]) -> DistArray:
     """Return the frequencies of the elements of an ``fft`` of length `n` of samples at distance `d`."""
     n, d = count(_samples(n), "n"), number(d, "d")
-    where: dict[str, Any] = {"device": device, "team": team}
     half = (n - 1) // 2 + 1
-    index = arange(n, dtype=np.int64, sharding=sharding, **where)
+    index = arange(n, dtype=np.int64, **where)
     return _frequencies(elementwise.where(index < half, index, index - n), n, d, dtype)
 
 
-def rfftfreq(
-    n: int,
-    /,
-    d: float = 1.0,
-    *,
-    dtype: DTypeLike = None,
-    device: str | None = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-) -> DistArray:
+@spells_where
+def rfftfreq(n: int, /, d: float = 1.0, *, dtype: DTypeLike = None, **where: Unpack[Where]) -> DistArray:
     """Return the frequencies of the elements of an ``rfft`` of `n` samples at distance `d`."""
     n, d = _samples(n), number(d, "d")
-    index = arange(n // 2 + 1, dtype=np.int64, sharding=sharding, device=device, team=team)
+    index = arange(n // 2 + 1, dtype=np.int64, **where)
     return _frequencies(index, n, d, dtype)
 
 
@@ -266,10 +196,10 @@ def fromfunction(
     **kwargs
         ``team=``, ``device=``, ``sharding=``, ``layout=``; anything else is passed to `function`.
     """
-    where = {key: kwargs.pop(key) for key in ("team", "device", "sharding", "layout") if key in kwargs}
+    where: Any = {key: kwargs.pop(key) for key in ("team", "device", "sharding", "layout") if key in kwargs}
     callback(function, "function")
     sizes = parse_shape(shape)
-    env = environment(where.get("team", "current"), where.get("device"))
+    env = environment_of(where)
     made = function(*(DistArray._on(node) for node in creation.indices(sizes, dtype, env)), **kwargs)
     if not isinstance(made, DistArray):
         made = full(sizes, made, **where)
@@ -288,10 +218,11 @@ def _like(
     x: Any,
     dtype: DTypeLike,
     shape: Any,
-    device: str | None,
-    team: TeamLike,
-    sharding: ShardingLike,
-    layout: LayoutLike | None,
+    *,
+    team: TeamLike = "current",
+    device: str | None = None,
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
 ) -> DistArray:
     """Return what `alike` makes of `x`, or `make` of its shape where it is to lie otherwise: whatever is not said is
     that of `x`.
@@ -310,71 +241,36 @@ def _like(
     )
 
 
-def empty_like(
-    x: Any,
-    /,
-    dtype: DTypeLike = None,
-    *,
-    device: str | None = None,
-    shape: Any = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
-) -> DistArray:
+@spells_where
+def empty_like(x: Any, /, dtype: DTypeLike = None, *, shape: Any = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array with arbitrary elements, like `x` in all that is not said."""
-    return _like(creation.empty_like, empty, x, dtype, shape, device, team, sharding, layout)
+    return _like(creation.empty_like, empty, x, dtype, shape, **where)
 
 
-def zeros_like(
-    x: Any,
-    /,
-    dtype: DTypeLike = None,
-    *,
-    device: str | None = None,
-    shape: Any = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
-) -> DistArray:
+@spells_where
+def zeros_like(x: Any, /, dtype: DTypeLike = None, *, shape: Any = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array filled with zeros, like `x` in all that is not said."""
-    return _like(creation.zeros_like, zeros, x, dtype, shape, device, team, sharding, layout)
+    return _like(creation.zeros_like, zeros, x, dtype, shape, **where)
 
 
-def ones_like(
-    x: Any,
-    /,
-    dtype: DTypeLike = None,
-    *,
-    device: str | None = None,
-    shape: Any = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
-) -> DistArray:
+@spells_where
+def ones_like(x: Any, /, dtype: DTypeLike = None, *, shape: Any = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array filled with ones, like `x` in all that is not said."""
-    return _like(creation.ones_like, ones, x, dtype, shape, device, team, sharding, layout)
+    return _like(creation.ones_like, ones, x, dtype, shape, **where)
 
 
 @side_by_side
+@spells_where
 def full_like(
-    x: Any,
-    /,
-    fill_value: Any,
-    dtype: DTypeLike = None,
-    *,
-    device: str | None = None,
-    shape: Any = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
+    x: Any, /, fill_value: Any, dtype: DTypeLike = None, *, shape: Any = None, **where: Unpack[WhereAndLayout]
 ) -> DistArray:
     """Return an array with one value, like `x` in all that is not said."""
     with naming(fill_value=fill_value):
         depth = np.ndim(fill_value)
     if depth:
-        made = empty_like(x, dtype=dtype, device=device, shape=shape, team=team, sharding=sharding, layout=layout)
+        made = empty_like(x, dtype=dtype, shape=shape, **where)
         made[...] = fill_value
         return made
     value = fill_value.item() if isinstance(fill_value, DistArray) else fill_value
     alike, make = (partial(function, fill_value=value) for function in (creation.full_like, full))
-    return _like(alike, make, x, dtype, shape, device, team, sharding, layout)
+    return _like(alike, make, x, dtype, shape, **where)

@@ -13,8 +13,9 @@ from typing import Any, Unpack
 import numpy as np
 
 from distarray.array.array import DistArray
+from distarray.composed.placing import Where
 from distarray.composed.random_parameters import Parameter, drawn_shape, known, parameter
-from distarray.composed.random_streams import RandomStreams, Where
+from distarray.composed.random_streams import RandomStreams
 from distarray.composed.views import as_distarray
 from distarray.errors import warn_user
 from distarray.ops import elementwise, linalg, reductions

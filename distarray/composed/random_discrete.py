@@ -9,8 +9,9 @@ import numpy as np
 
 from distarray.arguments import count, integer, naming, shown
 from distarray.array.array import DistArray
+from distarray.composed.placing import Where
 from distarray.composed.random_parameters import LARGEST_MEAN, Parameter, drawn_shape, known, parameter
-from distarray.composed.random_streams import RandomStreams, Where
+from distarray.composed.random_streams import RandomStreams
 from distarray.dtypes import as_dtype
 from distarray.ops import elementwise
 from distarray.ops.random import random_bits, sampled, sampled_vectors

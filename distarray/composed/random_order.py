@@ -15,8 +15,9 @@ import numpy as np
 from distarray.arguments import host_array, integer, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
+from distarray.composed.placing import Where
 from distarray.composed.random_parameters import drawn_shape
-from distarray.composed.random_streams import RandomStreams, Where
+from distarray.composed.random_streams import RandomStreams
 from distarray.composed.views import as_distarray, beside
 from distarray.errors import warn_user
 from distarray.ops import elementwise, sorting

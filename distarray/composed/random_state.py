@@ -7,8 +7,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from distarray.array.array import DistArray
+from distarray.composed.placing import Where
 from distarray.composed.random import Generator
-from distarray.composed.random_streams import Where
 from distarray.types import DTypeLike
 
 

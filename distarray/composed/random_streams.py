@@ -9,34 +9,22 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 
 from distarray.arguments import count
 from distarray.array.array import DistArray
-from distarray.array.environment import TeamLike, environment, is_named, parse_pin
+from distarray.array.environment import environment, is_named, parse_pin
 from distarray.array.out import into
+from distarray.composed.placing import Where
 from distarray.composed.random_parameters import Parameter, drawn_shape
 from distarray.dtypes import as_dtype
 from distarray.expr.expr import Environment, Expr
 from distarray.ops import elementwise
 from distarray.ops.random import drawn, random_bits, random_normal, random_uniform, sampled
-from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, DTypeLike
-
-
-class Where(TypedDict, total=False):
-    """A Where says where what is drawn lives: the keywords of creators, which all methods of a generator take.
-
-    Without a team and a device it lives where the first parameter that is an array does.
-    """
-
-    team: TeamLike
-    device: str | None
-    sharding: ShardingLike
-
 
 #: Two threads that draw from one generator draw different arrays.
 _counting = threading.Lock()
@@ -147,6 +135,9 @@ class RandomStreams:
     def _draw(
         self, make: Callable[..., Any], shape: Any, dtype: DType | None, parameters: tuple[Parameter, ...], where: Where
     ) -> DistArray:
+        """Return what `make` draws; where no team and device are said, it lives where the first array of `parameters`
+        does.
+        """
         unknown = set(where) - {"team", "device", "sharding"}
         if unknown:
             raise TypeError(f"unexpected keyword argument {min(unknown)!r}")

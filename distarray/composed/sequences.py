@@ -5,7 +5,7 @@ Between numbers they are made where they lie; between arrays, element by element
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from distarray.arguments import count, host_array, integer, normalize_axis
 from distarray.array.array import DistArray
 from distarray.array.environment import TeamLike, environment, parse_pin
 from distarray.composed.creation import arange
+from distarray.composed.placing import WhereAndLayout
 from distarray.composed.views import beside, expand_dims, moveaxis
 from distarray.dtypes import as_dtype
 from distarray.ops import creation, elementwise
@@ -114,7 +115,7 @@ def logspace(
     base: Any = 10.0,
     dtype: DTypeLike = None,
     axis: int = 0,
-    **where: Any,  # team, device, sharding, layout
+    **where: Unpack[WhereAndLayout],
 ) -> DistArray:
     """Return `num` values from ``base**start`` to ``base**stop``, evenly spaced on a logarithmic scale."""
     axis = integer(axis, "axis")
@@ -156,7 +157,7 @@ def geomspace(
     # of the phase of the start, so that the logarithms begin with a real number
     sign = np.sign(first)
     first, last = first / sign, last / sign
-    where: dict[str, Any] = {"device": device, "team": team, "sharding": sharding, "layout": layout}
+    where: WhereAndLayout = {"device": device, "team": team, "sharding": sharding, "layout": layout}
     made = logspace(np.log10(first), np.log10(last), num, endpoint, dtype=own, **where)
     if num > 0:
         made = _with_ends(made, first, last if num > 1 and endpoint else None)

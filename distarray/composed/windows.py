@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from distarray.arguments import number
 from distarray.array.array import DistArray
 from distarray.composed.creation import arange, empty, ones
+from distarray.composed.placing import WhereAndLayout
 from distarray.composed.views import as_distarray, without_number
 from distarray.ops import elementwise, special
 
 
-def _window(M: float, shape: Callable[[DistArray, float], Any], where: dict[str, Any]) -> DistArray:
+def _window(M: float, shape: Callable[[DistArray, float], Any], where: WhereAndLayout) -> DistArray:
     """Return the window whose weights `shape` gives for the odd or even numbers from ``1 - M`` to ``M - 1``, and ``M -
     1``.
     """
@@ -27,12 +28,12 @@ def _window(M: float, shape: Callable[[DistArray, float], Any], where: dict[str,
     return made
 
 
-def bartlett(M: float, **where: Any) -> DistArray:  # where: team, device, sharding, layout
+def bartlett(M: float, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return the triangular window of `M` samples, zero at both ends."""
     return _window(M, lambda n, last: 1 - abs(n) / last, where)
 
 
-def blackman(M: float, **where: Any) -> DistArray:
+def blackman(M: float, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return Blackman's window of `M` samples: three cosines."""
 
     def shape(n: DistArray, last: float) -> Any:
@@ -42,17 +43,17 @@ def blackman(M: float, **where: Any) -> DistArray:
     return _window(M, shape, where)
 
 
-def hamming(M: float, **where: Any) -> DistArray:
+def hamming(M: float, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return Hamming's window of `M` samples: a raised cosine."""
     return _window(M, lambda n, last: 0.54 + 0.46 * elementwise.cos(math.pi * n / last), where)
 
 
-def hanning(M: float, **where: Any) -> DistArray:
+def hanning(M: float, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return Hann's window of `M` samples: a raised cosine, zero at both ends."""
     return _window(M, lambda n, last: 0.5 + 0.5 * elementwise.cos(math.pi * n / last), where)
 
 
-def kaiser(M: float, beta: float, **where: Any) -> DistArray:
+def kaiser(M: float, beta: float, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return Kaiser's window of `M` samples; the larger `beta` is, the narrower it is."""
 
     def shape(n: DistArray, last: float) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import dask
 import numpy as np
@@ -17,6 +17,7 @@ from distarray.arguments import parse_shape
 from distarray.array.array import DistArray
 from distarray.array.chunks import sharding_of_chunks
 from distarray.array.environment import TeamLike, environment
+from distarray.composed.placing import Where
 from distarray.dtypes import as_dtype
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
 from distarray.kernels.devices import backend_for
@@ -94,7 +95,7 @@ def dask_node(array: Any, env: Environment) -> Expr:
     return node
 
 
-def from_delayed(value: Any, shape: ShapeLike, dtype: DTypeLike, **where: Any) -> DistArray:
+def from_delayed(value: Any, shape: ShapeLike, dtype: DTypeLike, **where: Unpack[Where]) -> DistArray:
     """Return an array of the value that a ``dask.delayed`` object, or a Future, will have; computed when it is first
     used.
 

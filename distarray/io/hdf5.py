@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from distarray.array.array import DistArray
-from distarray.array.environment import TeamLike
 from distarray.composed.conversion import asarray
+from distarray.composed.placing import WhereAndLayout, spells_where
 from distarray.io.stores import from_store, in_order, read_before
 from distarray.kernels.files import FileState
 from distarray.kernels.stores import Box, pieces, slices_of
 from distarray.lazy import import_extra
-from distarray.sharding.layout import LayoutLike
-from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, HostArray, Shape
 
 
@@ -61,14 +59,9 @@ def _h5py() -> Any:
     return import_extra("h5py", "reading and writing HDF5 files", "hdf5")
 
 
+@spells_where
 def from_hdf5(
-    file: str | os.PathLike[str] | Any,
-    name: str | None = None,
-    *,
-    team: TeamLike = "current",
-    device: str | None = None,
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
+    file: str | os.PathLike[str] | Any, name: str | None = None, **where: Unpack[WhereAndLayout]
 ) -> DistArray:
     """Return a dataset of an HDF5 file.
 
@@ -119,7 +112,7 @@ def from_hdf5(
                 raise KeyError(f"{path} has no dataset {name!r}; it has {', '.join(there) or 'none'}")
             store = DatasetStore(state, dataset.name, dataset.shape, dataset.dtype, dataset.chunks)
     try:
-        return from_store(store, team=team, device=device, sharding=sharding, layout=layout)
+        return from_store(store, **where)
     except TypeError as error:
         raise TypeError(f"{path}, {store.name}: {error}") from None
 

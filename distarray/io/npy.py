@@ -11,21 +11,19 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from tokenize import TokenError
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias, Unpack
 
 import numpy as np
 
 from distarray.arguments import choice
 from distarray.array.array import DistArray
-from distarray.array.environment import TeamLike
 from distarray.composed.conversion import asarray
+from distarray.composed.placing import WhereAndLayout, spells_where
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import restored
 from distarray.io.replacing import replacing
 from distarray.io.stores import from_store, in_order, to_store
 from distarray.kernels.files import FileRange, FileState
-from distarray.sharding.layout import LayoutLike
-from distarray.sharding.spec import ShardingLike
 from distarray.types import Shape
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
@@ -41,15 +39,13 @@ _READERS: dict[tuple[int, int], Callable[[BinaryIO], _Header]] = {
 }
 
 
+@spells_where
 def load(
     file: PathLike | BinaryIO,
     mmap_mode: Literal["r", "c"] | None = None,
     *,
     encoding: Literal["ASCII", "latin1", "bytes"] = "ASCII",
-    team: TeamLike = "current",
-    device: str | None = None,
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
+    **where: Unpack[WhereAndLayout],
 ) -> Any:
     """Return the array in a ``.npy`` file, of any byte order and memory order, or the arrays of an ``.npz`` file.
 
@@ -86,7 +82,6 @@ def load(
     if mmap_mode not in (None, "r", "c"):
         raise ValueError(f"load: mmap_mode={mmap_mode!r} would write to the file; use dx.save(path, x)")
     choice(encoding, ("ASCII", "latin1", "bytes"), "encoding")
-    where: dict[str, Any] = {"team": team, "device": device, "sharding": sharding, "layout": layout}
     if hasattr(file, "read"):
         read = np.load(file, allow_pickle=False)
         if isinstance(read, np.ndarray):
@@ -102,9 +97,9 @@ def load(
         return _lying(range_at(stream, path), where)
 
 
-def _lying(found: FileRange, where: Mapping[str, Any]) -> DistArray:
+def _lying(found: FileRange, where: WhereAndLayout) -> DistArray:
     """Return an array of a file, in the order of its elements there unless the user says how blocks lie."""
-    if not found.fortran_order or where["sharding"] is not None or where["layout"] is not None:
+    if not found.fortran_order or where.get("sharding") is not None or where.get("layout") is not None:
         return from_store(found, **where)
     made = from_store(found._replace(shape=found.shape[::-1], fortran_order=False), **where)
     return made._owning(restored(made.shape, tuple(range(made.ndim))[::-1]))
@@ -210,7 +205,7 @@ class Attributes:
         return self._archive.files
 
 
-def _members(path: str, where: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+def _members(path: str, where: WhereAndLayout) -> dict[str, Callable[[], Any]]:
     """Return what makes each array of an archive."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -228,7 +223,7 @@ def _is_array(stream: Any) -> bool:
     return found
 
 
-def _member(path: str, member: zipfile.ZipInfo, where: dict[str, Any]) -> Any:
+def _member(path: str, member: zipfile.ZipInfo, where: WhereAndLayout) -> Any:
     """Return an array of an archive: what is not compressed lies in the file as it would in its own. Of what is no
     array, its bytes.
     """

@@ -6,23 +6,21 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from distarray.arguments import sequence
 from distarray.array.array import DistArray
 from distarray.array.chunks import sharding_of_chunks
-from distarray.array.environment import TeamLike, environment
+from distarray.composed.placing import WhereAndLayout, environment_of, spells_where
 from distarray.dtypes import as_dtype
 from distarray.expr.expr import Environment
 from distarray.io.stores import from_store
 from distarray.kernels.stores import Box
 from distarray.lazy import import_extra
 from distarray.runtime.planning import limits_of
-from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
-from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, HostArray, Shape
 
 
@@ -98,16 +96,14 @@ def _opened(url: str, options: Mapping[str, Any]) -> Any:
     return parquet.ParquetFile(fsspec.open(url, "rb", **options).open(), pre_buffer=True)
 
 
+@spells_where
 def from_parquet(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     columns: str | Sequence[str] | None = None,
     dtype: Any = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
-    team: TeamLike = "current",
-    device: str | None = None,
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
+    **where: Unpack[WhereAndLayout],
 ) -> DistArray:
     """Return columns of Parquet files as an array: a vector for one name, a row of it for each record for several.
 
@@ -151,9 +147,9 @@ def from_parquet(
     n_rows = groups[-1].stop if groups else 0
     shape = (n_rows,) if isinstance(columns, str) else (n_rows, len(names))
     store = ColumnStore(tuple(groups), names, shape, wanted, options)
-    if sharding is None and layout is None:
-        sharding = _cut(store, environment(team, device))
-    return from_store(store, team=team, device=device, sharding=sharding, layout=layout)
+    if where.get("sharding") is None and where.get("layout") is None:
+        where["sharding"] = _cut(store, environment_of(where))
+    return from_store(store, **where)
 
 
 def _urls(path: Any, options: Mapping[str, Any]) -> list[str]:

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from distarray.arguments import integer
 from distarray.array.array import DistArray
-from distarray.array.environment import TeamLike
 from distarray.composed.conversion import asarray
+from distarray.composed.placing import WhereAndLayout, spells_where
 from distarray.dtypes import as_dtype
 from distarray.io.npy import path_of
 from distarray.io.replacing import replacing
 from distarray.io.stores import from_store, in_order, to_store
 from distarray.kernels.files import FileRange, FileState
-from distarray.sharding.layout import LayoutLike
-from distarray.sharding.spec import ShardingLike
 from distarray.types import DTypeLike
 
 
+@spells_where
 def fromfile(
     file: Any,
     dtype: DTypeLike = float,
     count: int = -1,
     sep: str = "",
     offset: int = 0,
-    *,
-    team: TeamLike = "current",
-    device: str | None = None,
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
+    **where: Unpack[WhereAndLayout],
 ) -> DistArray:
     """Return the numbers in a binary file, as a vector; reshape it for other shapes.
 
@@ -64,7 +59,6 @@ def fromfile(
     [[2 3]
      [4 5]]
     """
-    where: dict[str, Any] = {"team": team, "device": device, "sharding": sharding, "layout": layout}
     as_dtype(dtype)
     if sep or not isinstance(file, str | bytes | os.PathLike):
         return asarray(np.fromfile(file, dtype, count, sep, offset), **where)

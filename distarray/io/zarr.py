@@ -12,20 +12,18 @@ import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from distarray.arguments import choice, normalize_axis, shown
 from distarray.array.array import DistArray
-from distarray.array.environment import TeamLike, environment
 from distarray.composed.conversion import asarray
+from distarray.composed.placing import WhereAndLayout, environment_of, spells_where
 from distarray.expr.expr import Environment
 from distarray.io.stores import from_store, read_before, to_store
 from distarray.kernels.stores import Box, pieces, slices_of
 from distarray.lazy import import_extra
-from distarray.sharding.layout import LayoutLike
-from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, HostArray, Shape
 
 #: A store, an URL, a path, a group, an array of zarr: no type is there where zarr is not installed.
@@ -85,15 +83,13 @@ def _zarr() -> Any:
     return import_extra("zarr", "reading and writing zarr stores")
 
 
+@spells_where
 def from_zarr(
     store: StoreLike,
     path: str | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
-    team: TeamLike = "current",
-    device: str | None = None,
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
+    **where: Unpack[WhereAndLayout],
 ) -> DistArray:
     """Return an array of a zarr store.
 
@@ -131,10 +127,10 @@ def from_zarr(
     >>> folder.cleanup()
     """
     _zarr()
-    _check_reach(store, environment(team, device), writes=False)
+    _check_reach(store, environment_of(where), writes=False)
     array = _opened(store, path, "r", storage_options)
     try:
-        return from_store(ZarrStore(array), team=team, device=device, sharding=sharding, layout=layout)
+        return from_store(ZarrStore(array), **where)
     except TypeError as error:
         raise TypeError(f"{_place(array)}: {error}") from None
 
