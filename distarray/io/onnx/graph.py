@@ -177,10 +177,10 @@ def _configuration_findings(graph: AnnotatedGraph) -> list[Fault]:
     is_annotated = any(node.annotations or node.is_annotated_inside for node in graph.nodes)
     if graph.configurations and not is_annotated:
         text = "the model has configurations, but no node is annotated; converting its version drops annotations"
-        found.append(Fault("A-12", "nothing-annotated", text, "warning"))
+        found.append(Fault("A-12", "nothing-annotated", text))
     if graph.ir_version < 11 and (is_annotated or graph.configurations):
         text = f"IR version {graph.ir_version} has no annotations; they came with version 11"
-        found.append(Fault("G-5", "ir-version", text, "warning"))
+        found.append(Fault("G-5", "ir-version", text))
     return found
 
 

@@ -16,7 +16,7 @@ from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded, ReducedLoo
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.parallel_loops import Meeting
 from distarray.io.onnx.specs import JsonSpec, read_spec
-from distarray.io.onnx.violations import Fault, Refusal
+from distarray.io.onnx.violations import Fault, Refusal, has_errors
 from distarray.sharding.cuts import MAX_TILES
 
 #: Devices that a configuration may have.
@@ -115,9 +115,7 @@ def infer_outputs(
     done = NodeInference()
     group = row.group if row else None
     number, sentence = (group.number, group.sentence) if group else ("F-1", "no operator that is known")
-    facts = NodeFacts(
-        op_type, attrs, list(forms), num_devices, strict, number, sentence, len(given) or None, done.findings
-    )
+    facts = NodeFacts(op_type, attrs, list(forms), num_devices, strict, number, len(given) or None, done.findings)
     is_plain = not is_annotated and (group is None or not group.is_supported)
     natural: list[TensorForm | None]
     try:
@@ -168,7 +166,7 @@ def _plain(facts: NodeFacts, n_outputs: int) -> list[TensorForm]:
     devices = everywhere(facts.num_devices)
     if any(form is not None and len(form.owners) > 1 for form in facts.forms):
         text = f"{facts.op_type} has no annotation; its inputs are made whole on all devices first"
-        facts.warnings.append(Fault(facts.number, "gathered", text, "warning"))
+        facts.warnings.append(Fault(facts.number, "gathered", text))
     return [TensorForm.whole(None, devices)] * n_outputs
 
 
@@ -287,7 +285,7 @@ def infer_node(
         forms.append(_input_form(shape, spec, num_devices, strict, findings))
     given = [_given_output(item) for item in given_output_specs or ()]
     is_annotated = any(spec is not None for spec in specs) or any(g.spec is not None for g in given)
-    if any(finding.severity == "error" for finding in findings):
+    if has_errors(findings):
         done = NodeInference(findings=findings)
         first = done.error
         assert first is not None

@@ -49,7 +49,7 @@ class NodeFacts:
         Devices of the configuration.
     strict
         Whether nothing is sliced in passing (A-10).
-    number, sentence
+    number
         Of the rule of the class; a rule that has several numbers sets the one that decides.
     n_outputs
         Outputs that the node has, if that is known.
@@ -67,7 +67,6 @@ class NodeFacts:
     num_devices: int
     strict: bool = True
     number: str = ""
-    sentence: str = ""
     n_outputs: int | None = None
     warnings: list[Fault] = field(default_factory=list)
     reduced: tuple[ReducedLoop, ...] | None = None
@@ -174,7 +173,7 @@ class NodeFacts:
                 [tuple([(i, t.index(loop)) for i, t in zip(numbers, terms) if loop in t]) for loop in gone]
             )
         rule = ShardingRule(tuple(terms), tuple(map(tuple, results)), dict.fromkeys(sorted(closed & there), "whole"))
-        loops = NodeLoops(rule, self.number, self.sentence, sizes or {}, frozenset(broadcast))
+        loops = NodeLoops(rule, self.number, sizes or {}, frozenset(broadcast))
         if not used:
             devices = TensorForm.whole((), frozenset(range(self.num_devices)))
             return [TensorForm.whole(shape, devices.owners[0]) for shape in loops.output_shapes(())]

@@ -35,15 +35,12 @@ class NodeLoops:
         Of loops that stand in outputs only.
     number
         Number of the rule of the class, such as ``"M-1"``.
-    sentence
-        What the class does, for the answer.
     broadcast
         Loops that broadcast as numpy's axes do: an axis of size 1 may not be cut (N-2).
     """
 
     rule: ShardingRule
     number: str
-    sentence: str
     sizes: Mapping[str, Size] = field(default_factory=dict)
     broadcast: frozenset[str] = frozenset()
 
@@ -147,7 +144,7 @@ def follow_loops(loops: NodeLoops, forms: Sequence[TensorForm], *, strict: bool,
         held.append(_intersection(loops, forms, steps, at, sliced))
     for loop in sorted(sliced.values()):
         text = f"an input is whole along loop {loop}, which others cut; it is sliced where it lies"
-        warnings.append(Fault(loops.number, "local-slice", text, "warning"))
+        warnings.append(Fault(loops.number, "local-slice", text))
     if loops.broadcast and len(forms) > 1 and not sliced:
         _warn_of_owners(loops, forms, sizes, steps, counts, warnings)
     met = Meeting(loops, tuple(forms), sizes, cuts, tuple(held))
@@ -260,7 +257,7 @@ def _warn_of_owners(
                 text = f"input {b} is broadcast, but not on every device that holds input {a}"
             else:
                 continue
-            warnings.append(Fault("N-2", "owners-differ", text, "warning"))
+            warnings.append(Fault("N-2", "owners-differ", text))
             return
 
 

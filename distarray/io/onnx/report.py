@@ -18,7 +18,7 @@ from distarray.io.onnx.annotation import annotate
 from distarray.io.onnx.drawing import draw
 from distarray.io.onnx.inference import check_num_devices
 from distarray.io.onnx.model import load, process_team
-from distarray.io.onnx.violations import Violation
+from distarray.io.onnx.violations import Violation, has_errors
 from distarray.sharding.team import Team
 from distarray.tables import format_table
 
@@ -50,7 +50,7 @@ def reported(
     """
     model = load(path, configuration, None if team_size is None else process_team(team_size))
     found = model.check()
-    if any(violation.severity == "error" for violation in found):
+    if has_errors(found):
         raise OnnxShardingError(
             json.dumps([asdict(violation) for violation in found], indent=1) if as_json else _violations(found),
             tuple(found),

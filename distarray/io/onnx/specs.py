@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from distarray.arguments import shown
 from distarray.io.onnx.forms import AxisCut, Owners, Size, TensorForm, n_shards
-from distarray.io.onnx.violations import Fault
+from distarray.io.onnx.violations import Fault, has_errors
 
 JsonSpec: TypeAlias = Mapping[str, Any]
 
@@ -49,17 +49,17 @@ def read_spec(spec: JsonSpec, shape: Sequence[Size] | None, num_devices: int, *,
     cuts = _read_cuts(spec["sharded"], shape, findings)
     listed = [axis for axis, cut in cuts.items() if n_shards(cut) > 1]
     if listed != sorted(listed):
-        _warn(findings, "S-1", "unsorted-dims", f"axes {listed} are listed out of order: the first is the slowest")
+        _fault(findings, "S-1", "unsorted-dims", f"axes {listed} are listed out of order: the first is the slowest")
     count = prod([n_shards(cut) for cut in cuts.values()])
-    is_cut_readable = not any(finding.severity == "error" for finding in findings)
+    is_cut_readable = not has_errors(findings)
     holders = _read_devices(spec, count if is_cut_readable else None, num_devices, strict, findings)
-    if holders is None or any(finding.severity == "error" for finding in findings):
+    if holders is None or has_errors(findings):
         return SpecReading(None, findings)
     if count == 1:
         return SpecReading(TensorForm.whole(shape, frozenset().union(*holders)), findings)
     assert shape is not None
     if len(frozenset().union(*holders)) < sum(map(len, holders)):
-        _warn(findings, "S-4", "several-shards", "a device is listed for several shards; it holds all of them")
+        _fault(findings, "S-4", "several-shards", "a device is listed for several shards; it holds all of them")
     form = TensorForm(
         tuple(shape),
         tuple(cuts[axis] if axis in listed else () for axis in range(len(shape))),
@@ -68,12 +68,8 @@ def read_spec(spec: JsonSpec, shape: Sequence[Size] | None, num_devices: int, *,
     return SpecReading(form, findings)
 
 
-def _error(findings: list[Fault], rule: str, code: str, message: str) -> None:
+def _fault(findings: list[Fault], rule: str, code: str, message: str) -> None:
     findings.append(Fault(rule, code, message))
-
-
-def _warn(findings: list[Fault], rule: str, code: str, message: str) -> None:
-    findings.append(Fault(rule, code, message, "warning"))
 
 
 def _is_int(value: object) -> bool:
@@ -111,23 +107,23 @@ def _read_cuts(
         axis, entries = dim["axis"], dim["shards"]
         counts = [entry.get("num_shards") for entry in entries]
         if None in counts or not counts:
-            _error(findings, "S-5", "num-shards-missing", f"axis {axis} does not say into how many shards it is cut")
+            _fault(findings, "S-5", "num-shards-missing", f"axis {axis} does not say into how many shards it is cut")
             continue
         if min(counts) < 1:
-            _error(findings, "S-5", "num-shards-invalid", f"axis {axis} is cut into {counts} shards; 1 is the least")
+            _fault(findings, "S-5", "num-shards-invalid", f"axis {axis} is cut into {counts} shards; 1 is the least")
             continue
         if shape is None:
             if max(counts) > 1:
-                _error(findings, "S-5", "rank-unknown", f"axis {axis} is cut, but the rank of the tensor is not known")
+                _fault(findings, "S-5", "rank-unknown", f"axis {axis} is cut, but the rank of the tensor is not known")
             continue
         rank = len(shape)
         if not -rank <= axis < rank:
             allowed = f"use {-rank} to {rank - 1}" if rank else "a scalar has no axis"
-            _error(findings, "S-5", "axis-out-of-range", f"axis {axis} of a tensor of rank {rank}; {allowed}")
+            _fault(findings, "S-5", "axis-out-of-range", f"axis {axis} of a tensor of rank {rank}; {allowed}")
             continue
         axis %= rank
         if axis in cuts:
-            _error(findings, "S-5", "duplicate-axis", f"axis {axis} is listed twice")
+            _fault(findings, "S-5", "duplicate-axis", f"axis {axis} is listed twice")
             continue
         cuts[axis] = _read_entries(axis, shape[axis], entries, findings)
     return cuts
@@ -139,13 +135,13 @@ def _read_entries(axis: int, size: Size, entries: Sequence[Mapping[str, Any]], f
     if len(entries) == 1:
         said = dims[0]
         if isinstance(said, int) and isinstance(size, int) and said != size:
-            _error(findings, "S-6", "dim-mismatch", f"axis {axis} has {size} elements, but the spec says {said}")
+            _fault(findings, "S-6", "dim-mismatch", f"axis {axis} has {size} elements, but the spec says {said}")
         known = size if isinstance(size, int) or not isinstance(said, int) else said
         return ((said if known is None else known, counts[0]),)
     if not all(isinstance(n, int) and n >= 0 for n in dims):
-        _error(findings, "S-6", "dim-mismatch", f"fused axis {axis} has the sizes {dims}; each must be a number")
+        _fault(findings, "S-6", "dim-mismatch", f"fused axis {axis} has the sizes {dims}; each must be a number")
     elif isinstance(size, int) and (made := prod([int(n or 0) for n in dims])) != size:
-        _error(findings, "S-6", "dim-mismatch", f"fused axis {axis} has {size} elements, but {dims} make {made}")
+        _fault(findings, "S-6", "dim-mismatch", f"fused axis {axis} has {size} elements, but {dims} make {made}")
     return tuple(zip(dims, counts, strict=True))
 
 
@@ -156,16 +152,16 @@ def _read_devices(
     device: Sequence[int] = spec["device"]
     if not device:
         if strict:
-            _error(findings, "S-9", "placement-missing", "no device is listed; say who holds each shard")
+            _fault(findings, "S-9", "placement-missing", "no device is listed; say who holds each shard")
             return None
         if count is None or count > num_devices:
             if count is not None:
-                _error(findings, "S-3", "device-out-of-range", f"{count} shards for {num_devices} devices")
+                _fault(findings, "S-3", "device-out-of-range", f"{count} shards for {num_devices} devices")
             return None
         device = range(count)
     if count is not None and count not in (1, len(device)):
         message = f"{count} shards, but {len(device)} entries of device; to replicate a shard give a group for it"
-        _error(findings, "S-2", "device-count-mismatch", message)
+        _fault(findings, "S-2", "device-count-mismatch", message)
     groups: dict[int, list[Sequence[int]]] = {}
     for key, members in spec["groups"]:
         groups.setdefault(key, []).append(members)
@@ -180,20 +176,20 @@ def _read_group(entry: int, groups: Sequence[Sequence[int]] | None, num_devices:
     if groups is None:
         if not 0 <= entry < num_devices:
             message = f"device {entry} is no group, and the devices are 0 to {num_devices - 1}"
-            _error(findings, "S-3", "device-out-of-range", message)
+            _fault(findings, "S-3", "device-out-of-range", message)
         return frozenset((entry,))
     members = groups[0]
     if len(groups) > 1:
-        _error(findings, "S-3", "group-duplicate-key", f"group {entry} is given {len(groups)} times")
+        _fault(findings, "S-3", "group-duplicate-key", f"group {entry} is given {len(groups)} times")
     if not members:
-        _error(findings, "S-3", "group-empty", f"group {entry} has no member")
+        _fault(findings, "S-3", "group-empty", f"group {entry} has no member")
     outside = [member for member in members if not 0 <= member < num_devices]
     if outside:
         message = f"group {entry} has the member {outside[0]}, but the devices are 0 to {num_devices - 1}"
-        _error(findings, "S-3", "group-member-out-of-range", message)
+        _fault(findings, "S-3", "group-member-out-of-range", message)
     if 0 <= entry < num_devices:
         message = f"{entry} is a group and a device; it is taken for the group"
-        _warn(findings, "S-3", "group-key-shadows-device", message)
+        _fault(findings, "S-3", "group-key-shadows-device", message)
     return frozenset(members)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distarray.errors import OnnxShardingError
+from distarray.io.onnx.rules import CODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +21,16 @@ class Fault:
         Word for programs, such as ``"device-count-mismatch"``: a row of `rules.CODES`.
     message
         One sentence with the numbers.
-    severity
-        ``"error"`` or ``"warning"``.
     """
 
     rule: str
     code: str
     message: str
-    severity: str = "error"
+
+    @property
+    def severity(self) -> str:
+        """Return ``"error"`` or ``"warning"``, as the table of codes says."""
+        return CODES[self.code].severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,9 @@ class Refusal(ValueError):
         self.finding = Fault(rule, code, message)
 
 
-def has_errors(violations: Sequence[Violation]) -> bool:
-    """Return whether one of the violations is an error."""
-    return any(violation.severity == "error" for violation in violations)
+def has_errors(found: Sequence[Violation | Fault]) -> bool:
+    """Return whether one of the violations or faults is an error."""
+    return any(each.severity == "error" for each in found)
 
 
 def raise_errors(violations: Sequence[Violation]) -> None:

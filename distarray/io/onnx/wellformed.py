@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from distarray.io.onnx.function_calls import call_key, check_functions, domain_of, own_functions, subgraphs
 from distarray.io.onnx.onnx_package import onnx
-from distarray.io.onnx.rules import CODES
 from distarray.io.onnx.violations import Fault, Refusal, Violation
 
 #: Bytes of an initializer that is written down as a sparse one: as many as a file could have itself.
@@ -122,8 +121,7 @@ def external_elements(tensor: Any, folder: str | None, itemsize: int) -> Externa
 
 
 def _violation(fault: Fault, node: Any = None, name: str = "", tensors: Iterable[str] = ()) -> Violation:
-    graded = Fault(fault.rule, fault.code, fault.message, CODES[fault.code].severity)
-    return Violation.of(graded, name, "" if node is None else node.op_type, tuple(filter(None, tensors)))
+    return Violation.of(fault, name, "" if node is None else node.op_type, tuple(filter(None, tensors)))
 
 
 def _graph_faults(graph: Any, scope: _Surroundings, outer: Sequence[set[str]], depth: int) -> Iterator[Violation]:
