@@ -129,7 +129,7 @@ def doctor(args: argparse.Namespace) -> tuple[str, int]:
 
 def plan(args: argparse.Namespace) -> str:
     """Return how every operation of a graph file is cut."""
-    from distarray.diagnostics.plan import planned
+    from distarray.diagnostics.plan_commands import planned
 
     return planned(
         args.graph,
@@ -146,7 +146,7 @@ def plan(args: argparse.Namespace) -> str:
 
 def reshard(args: argparse.Namespace) -> str:
     """Return the plan of a redistribution, or of a file of them."""
-    from distarray.diagnostics.reshard import batch, single
+    from distarray.diagnostics.plan_commands import batch, single
 
     options = {"mode": args.mode, "memory": args.memory, "itemsize": args.itemsize}
     if args.problems is not None:

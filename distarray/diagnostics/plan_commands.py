@@ -1,4 +1,4 @@
-"""Plans of redistributions on the command line: one from text, many from a file."""
+"""Plans on the command line: how the operations of a graph file are cut, and how an array gets another sharding."""
 
 from __future__ import annotations
 
@@ -6,11 +6,65 @@ import json
 from typing import Any
 
 from distarray.arguments import MAX_COUNT, shown
-from distarray.diagnostics.files import read_json
 from distarray.errors import ShardingError
-from distarray.planner.redistribution import Redistribution, plan
+from distarray.planner import eindecomp, redistribution
+from distarray.planner.eindecomp import EinGraph, parse_graph
+from distarray.planner.redistribution import Redistribution
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.spec import from_json, mesh_from_json, parse_mesh, parse_type
+
+
+def planned(path: str, *, as_json: bool, **options: Any) -> str:
+    """Return the plan of the graph in a file, as JSON or as a table.
+
+    Parameters
+    ----------
+    path
+        Of the graph file.
+    **options
+        Of `distarray.planner.eindecomp.plan`.
+
+    Raises
+    ------
+    ShardingError
+        If file, graph or options cannot be.
+    MemoryBudgetError
+        If the memory does not suffice.
+    """
+    found = eindecomp.plan(read_graph(path), **options)
+    return json.dumps(found.to_json()) if as_json else found.explain()
+
+
+def read_graph(path: str) -> EinGraph:
+    """Return the graph in a file.
+
+    Raises
+    ------
+    ShardingError
+        If the file is no graph file; names the file.
+    """
+    data = read_json(path)
+    try:
+        return parse_graph(data)
+    except (ValueError, TypeError, AttributeError) as error:  # values of another kind than a graph has there
+        raise ShardingError(f"{path}: {error}") from None
+
+
+def read_json(path: str) -> Any:  # whatever the file says
+    """Return what a JSON file holds.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    ShardingError
+        If it is no JSON, or nested too deeply; names the file.
+    """
+    with open(path, encoding="utf-8") as file:
+        try:
+            return json.load(file)
+        except (ValueError, RecursionError) as error:
+            raise ShardingError(f"{path}: no JSON: {error}") from None
 
 
 def single(
@@ -67,7 +121,7 @@ def _plan(mesh: Mesh, source: Any, target: Any, mode: Any, memory: int | None, i
         raise ShardingError(f"the source is of dtype {dtype}, the target of dtype {other}")
     known = dtype or other
     size = itemsize or (known.itemsize if known is not None else 8)
-    return plan(shape, src, dst, mode=mode, memory=memory, itemsize=size)
+    return redistribution.plan(shape, src, dst, mode=mode, memory=memory, itemsize=size)
 
 
 def _type(given: Any, mesh: Mesh) -> Any:
