@@ -145,7 +145,7 @@ def _explained(targets: Sequence[Expr], known: Foreseen, *, analyze: bool, other
     explanation = replace(explanation, passes=passes_of(graph(targets)))
     if not analyze:
         return explanation
-    kept = () if rehearsal is None else rehearsal.kept
+    kept = () if rehearsal is None else rehearsal.made.kept
     # Its tasks refer to blocks, and what somebody refers to is not overwritten.
     del rehearsal, pending, aimed
     return _analyzed(explanation, targets, kept, others)
@@ -292,23 +292,23 @@ def _rates(env: Environment) -> str:
 
 
 def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environment, rehearsal: Rehearsal) -> Explanation:
-    lowered, memory = rehearsal.lowered, rehearsal.memory
+    made, memory = rehearsal.made, rehearsal.memory
 
     def kept_cut(node: Expr) -> Sharding:
-        return lowered.outputs[number[id(node)]][0]
+        return made.lowered.outputs[number[id(node)]][0]
 
-    number = {id(n): i for n, i in zip(rehearsal.kept, rehearsal.plan.outputs, strict=True)}
+    number = {id(n): i for n, i in zip(made.kept, made.plan.outputs, strict=True)}
     growth = {m: memory.peak[m] - memory.resident.get(m, 0) for m in memory.peak}
     one_process = not env.is_cluster
     return Explanation(
         _environment(env),
         len(operations),
         _stages(rehearsal, is_cluster=not one_process),
-        _results(rehearsal.kept, targets, kept_cut),
+        _results(made.kept, targets, kept_cut),
         None,
-        rehearsal.plan.planner,
-        rehearsal.from_cache,
-        rehearsal.plan.alternatives,
+        made.plan.planner,
+        made.from_cache,
+        made.plan.alternatives,
         _rates(env),
         memory_limit(env),
         max(memory.peak.values(), default=0),
@@ -322,7 +322,7 @@ def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environmen
 
 def _stages(rehearsal: Rehearsal, *, is_cluster: bool) -> tuple[StageReport, ...]:
     """Return what is predicted of each stage."""
-    graph, lowered, memory = rehearsal.graph, rehearsal.lowered, rehearsal.memory
+    graph, lowered, memory = rehearsal.made.graph, rehearsal.made.lowered, rehearsal.memory
     seconds = [cost.seconds.total for cost in rehearsal.placed.costs]
     return tuple(
         [

@@ -23,7 +23,7 @@ from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.partition.resolved import PartitionProblem, ResolvedStages
 from distarray.planner.partition.translation import stage_bound
-from distarray.planner.plan import Plan, Stage
+from distarray.planner.plan import Stage
 from distarray.planner.shardings import combined_sharding, result_sharding
 from distarray.runtime import members, planning, prepare
 from distarray.runtime.crossings import foreseen
@@ -64,10 +64,8 @@ class Rehearsal:
 
     Parameters
     ----------
-    plan, graph, lowered
-        Of `evaluate`.
-    from_cache
-        Whether the plan was there before.
+    made
+        The plan, and the tasks.
     traffic
         By number of the stage.
     memory
@@ -78,22 +76,16 @@ class Rehearsal:
         What the planner's model says of it.
     products_bound
         Bytes that products must move at least, however they are cut.
-    kept
-        The nodes whose results would be kept.
     n_programs
         Member programs that it would run as; 0 where each task is one of Dask.
     """
 
-    plan: Plan
-    graph: Graph
-    lowered: Lowered
-    from_cache: bool
+    made: prepare.Rehearsed
     traffic: tuple[StageTraffic, ...]
     memory: Liveness
     host_bytes: int
     placed: ResolvedStages
     products_bound: float
-    kept: tuple[Expr, ...]
     n_programs: int
 
 
@@ -116,28 +108,21 @@ def rehearse(
     stand_ins
         Of what is to come from other environments: see `crossings.foreseen`.
     """
-    found = prepare.rehearsed(targets, stand_ins, others)
-    if found is None:
+    made = prepare.rehearsed(targets, stand_ins, others)
+    if made is None:
         return None
-    plan, graph, instance, from_cache, host_bytes, kept = found
-    lowered = instance.lowered
-    cluster = env.is_cluster
-    if cluster:
-        host_bytes += sum(a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray))
-    programs = programs_of(instance, others)
+    plan, graph, lowered = made.plan, made.graph, made.lowered
+    in_tasks = sum(a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray))
+    programs = programs_of(made.instance, others)
     # As the planner counts what it compares: by the types that arrays have, or will have before it runs.
     problem = PartitionProblem(graph, env.mesh, planning.limits_of(env), rates_for(env), plan.stages)
     return Rehearsal(
-        plan,
-        graph,
-        lowered,
-        from_cache,
+        made,
         traffic_of(lowered, graph),
-        memory_of(instance, programs),
-        host_bytes * cluster,
+        memory_of(made.instance, programs),
+        made.host_bytes + in_tasks if env.is_cluster else 0,
         problem.place(plan.stages),
         sum([stage_bound(facts, env.size) for facts in problem.facts]),
-        kept,
         0 if programs is None else len(programs.by_member),
     )
 
