@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from distarray.array.array import DistArray
-from distarray.io.onnx.arrays import axes_apart, bound_form, lies_so, placed
+from distarray.io.onnx.arrays import axes_apart, lies_so, placed
 from distarray.io.onnx.forms import AxisCut, Size, TensorForm, everywhere, shard_ranges
 from distarray.io.onnx.graph import AnnotatedNode, GraphInference
 from distarray.io.onnx.inference import GivenOutput, NodeInference, infer_outputs
@@ -174,7 +174,7 @@ class AnnotatedScope(Scope):
             return []
         here = self._known[node.outputs][1]
         forms = [
-            None if value is None else bound_form(here[name], value.shape) for name, value in zip(node.inputs, inputs)
+            None if value is None else here[name].with_shape(value.shape) for name, value in zip(node.inputs, inputs)
         ]
         cuts = [cut_of_loop(loop, forms) for loop in inferred.reduced]
         if node.op_type in ("ArgMax", "ArgMin") and any(len(cut) > 1 for cut in cuts):

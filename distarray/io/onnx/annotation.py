@@ -274,9 +274,4 @@ def _cost(
 
 def _symbolic(graph: AnnotatedGraph, forms: Mapping[str, TensorForm]) -> dict[str, TensorForm]:
     """Return forms with the symbols that stand for sizes, where an axis is cut as one."""
-    found = {}
-    for tensor, form in forms.items():
-        shape = graph.shapes.get(tensor) or form.shape or ()
-        cuts = [((n, cut[0][1]),) if len(cut) == 1 else cut for n, cut in zip(shape, form.cuts, strict=True)]
-        found[tensor] = TensorForm(tuple(shape), tuple(cuts), form.owners)
-    return found
+    return {name: form.with_shape(graph.shapes.get(name) or form.shape or ()) for name, form in forms.items()}

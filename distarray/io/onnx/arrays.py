@@ -30,13 +30,6 @@ class FormOnTeam(NamedTuple):
     sharding: Sharding
 
 
-def bound_form(form: TensorForm, shape: Sequence[int]) -> TensorForm:
-    """Return a form for a shape of which everything is known."""
-    cuts = form.cuts if len(form.cuts) == len(shape) else ((),) * len(shape)
-    cuts = tuple([((n, cut[0][1]),) if len(cut) == 1 else cut for n, cut in zip(shape, cuts, strict=True)])
-    return TensorForm(tuple(shape), cuts, form.owners)
-
-
 def axes_apart(form: TensorForm) -> list[AxisCut]:
     """Return what each axis is taken apart into: one entry, but of fused axes that no single cut is identical to."""
     return [simplified(cut) or ((n, 1),) for n, cut in zip(form.shape or (), form.cuts, strict=True)]
@@ -87,7 +80,7 @@ def placed(x: DistArray, form: TensorForm) -> DistArray:
     """Return an array that lies as a form says, on the team that it is on; nothing is run."""
     assert x.team is not None
     dx: Any = namespace()
-    shape, sharding = form_on_team(bound_form(form, x.shape), x.team)
+    shape, sharding = form_on_team(form.with_shape(x.shape), x.team)
     memo = x.__dx_node__().memo
     made: DistArray
     if memo is not None and memo.on_client:
@@ -199,7 +192,7 @@ def lies_so(x: DistArray, form: TensorForm) -> bool:
         return False
     try:
         is_there = node.memo.sharding.is_copied or not node.env.is_cluster or max(map(len, form.owners)) == 1
-        return is_there and form_of(x).is_same(bound_form(form, x.shape))
+        return is_there and form_of(x).is_same(form.with_shape(x.shape))
     except ShardingError:
         return False
 

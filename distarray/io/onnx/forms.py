@@ -171,6 +171,12 @@ class TensorForm:
         """Return the form of a tensor that every one of `owners` holds whole."""
         return cls(None if shape is None else tuple(shape), ((),) * len(shape or ()), (owners,))
 
+    def with_shape(self, shape: Sequence[Size]) -> TensorForm:
+        """Return the form of a tensor of another shape, of which more is known, or said in symbols."""
+        cuts = self.cuts if len(self.cuts) == len(shape) else ((),) * len(shape)
+        cuts = tuple([((n, cut[0][1]),) if len(cut) == 1 else cut for n, cut in zip(shape, cuts, strict=True)])
+        return TensorForm(tuple(shape), cuts, self.owners)
+
     @property
     def grid(self) -> tuple[int, ...]:
         """Return the number of shards along each axis."""

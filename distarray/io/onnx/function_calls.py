@@ -8,6 +8,7 @@ only after `check_functions`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias
 
 from distarray.io.onnx.violations import Refusal
@@ -33,39 +34,26 @@ def check_functions(model: Any) -> None:
     if not bodies:
         return
     calls = {key: [call_key(node) for node in nodes_of(body)] for key, body in bodies.items()}
-    sizes: dict[_Key, tuple[int, int]] = {}
-    for key in bodies:
-        _measure(key, calls, sizes)
-    if sum([sizes.get(call_key(node), (1, 0))[0] for node in nodes_of(model.graph)]) > MAX_CALLED_NODES:
-        text = (
-            f"the model has more than {MAX_CALLED_NODES} nodes when its functions are written out; so many are not run"
-        )
-        raise Refusal("W-4", "endless-model", text)
-
-
-def _measure(first: _Key, calls: dict[_Key, list[_Key]], sizes: dict[_Key, tuple[int, int]]) -> None:
-    """Put nodes and depth of a function, and of those that it calls, into `sizes`."""
-    stack: list[tuple[_Key, Iterator[_Key]]] = [(first, iter(calls[first]))]
-    running = {first}
-    while stack:
-        key, left = stack[-1]
-        called = next((k for k in left if k in calls and k not in sizes), None)
-        if called is not None:
-            if called in running:
-                names = " and ".join(dict.fromkeys([k[1] for k, _ in stack]))
-                text = f"function {called[1]!r}: the function calls itself, by {names}"
-                raise Refusal("W-4", "endless-model", text)
-            running.add(called)
-            stack.append((called, iter(calls[called])))
-            continue
-        stack.pop()
-        running.discard(key)
+    own = {key: [k for k in called if k in calls] for key, called in calls.items()}
+    try:
+        order = tuple(TopologicalSorter(own).static_order())
+    except CycleError as error:
+        names = sorted({name for _, name, _ in error.args[1]})
+        text = f"function {names[0]!r}: the function calls itself, by {' and '.join(names)}"
+        raise Refusal("W-4", "endless-model", text) from None
+    sizes: dict[_Key, tuple[int, int]] = {}  # nodes and depth
+    for key in order:
         nodes = min(sum([sizes.get(k, (1, 0))[0] for k in calls[key]]), MAX_CALLED_NODES + 1)
         depth = 1 + max([sizes.get(k, (1, 0))[1] for k in calls[key]], default=0)
         if depth > MAX_CALL_DEPTH:
             text = f"function {key[1]!r}: {depth} functions call each other in turn; at most {MAX_CALL_DEPTH} may"
             raise Refusal("W-4", "endless-model", text)
         sizes[key] = nodes, depth
+    if sum([sizes.get(call_key(node), (1, 0))[0] for node in nodes_of(model.graph)]) > MAX_CALLED_NODES:
+        text = (
+            f"the model has more than {MAX_CALLED_NODES} nodes when its functions are written out; so many are not run"
+        )
+        raise Refusal("W-4", "endless-model", text)
 
 
 def own_functions(model: Any) -> dict[_Key, Any]:

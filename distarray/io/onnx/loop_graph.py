@@ -14,6 +14,7 @@ from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
+from distarray.expr.lens import reshape_groups
 from distarray.io.onnx.forms import Size
 from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, GraphInference, is_annotatable
 from distarray.io.onnx.inference import NodeInference
@@ -225,14 +226,8 @@ def _groups(source: str, before: Sequence[int], target: str, after: Sequence[int
     """Yield axes of a reshape that correspond, as few at a time as can be."""
     left = [((source, axis), n) for axis, n in enumerate(before) if n != 1]
     right = [((target, axis), n) for axis, n in enumerate(after) if n != 1]
-    while left:
-        mine, others = [left.pop(0)], [right.pop(0)]
-        while (a := prod([n for _, n in mine])) != (b := prod([n for _, n in others])):
-            if a < b:
-                mine.append(left.pop(0))
-            else:
-                others.append(right.pop(0))
-        yield mine, others
+    for mine, others in reshape_groups(tuple([n for _, n in left]), tuple([n for _, n in right])):
+        yield [left[i] for i in mine], [right[i] for i in others]
 
 
 class _Builder:

@@ -14,7 +14,7 @@ from onnx_specs import annotated, spec
 
 import distarray as dx
 from distarray import __main__ as command
-from distarray.io.onnx.arrays import bound_form, form_of
+from distarray.io.onnx.arrays import form_of
 from distarray.io.onnx.forms import everywhere
 from distarray.lower.bundling import bundle_of
 from distarray.runtime.hosts import place
@@ -89,7 +89,7 @@ def check(made, x=X):
     for expected, (name, y) in zip(ReferenceEvaluator(made).run(None, {"x": x}), found.items(), strict=True):
         assert (y.dtype, y.shape) == (expected.dtype, expected.shape)
         np.testing.assert_allclose(np.asarray(y), expected, rtol=1e-4, atol=1e-5)
-        assert form_of(y).is_same(bound_form(inferred.tensor_forms[name], y.shape))
+        assert form_of(y).is_same(inferred.tensor_forms[name].with_shape(y.shape))
     return found, counters
 
 
@@ -114,7 +114,7 @@ def compare(made, data, team=None):
             is_said = any(entry.sharding_spec for node in makers for entry in node.device_configurations)
             is_placed = is_said or (team is not None and is_annotated and makers)
             if form is not None and (is_placed or form.owners != (everywhere(n),)):
-                assert form_of(y).is_same(bound_form(form, y.shape)), name
+                assert form_of(y).is_same(form.with_shape(y.shape)), name
                 assert team is None or owned(team.client, y) == form.owners, name
             np.testing.assert_allclose(np.asarray(y), expected, rtol=2e-4, atol=2e-4, err_msg=name)
 
@@ -564,7 +564,7 @@ def test_on_a_cluster_every_owner_has_its_shards_and_gets_what_the_plan_says(clu
     received = received_by(counters, 4)
     assert received == tuple(np.sum([e.received for e in plan.edges], axis=0, dtype=int) if plan.edges else (0,) * 4)
     assert expected is None or received == expected
-    assert owned(cluster4, y) == bound_form(loaded.infer().tensor_forms["y"], y.shape).owners
+    assert owned(cluster4, y) == loaded.infer().tensor_forms["y"].with_shape(y.shape).owners
     np.testing.assert_allclose(np.asarray(y), ReferenceEvaluator(made).run(None, {"x": X})[0], rtol=1e-4)
 
 
