@@ -31,7 +31,7 @@ def operators() -> str:
     """Return the operators, a row for each class and rule."""
     lines = ["| class | rule | outputs | operators |", "|---|---|---|---|"]
     for group in CLASSES:
-        names = " ".join(name for name, row in OPERATORS.items() if row.group is group)
+        names = " ".join(sorted([name for name, row in OPERATORS.items() if row.group is group]))
         lines.append(f"| {group.name} | {group.number} | {group.sentence} | {names} |")
     return "\n".join(lines)
 

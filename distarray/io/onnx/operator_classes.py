@@ -46,7 +46,7 @@ class OperatorClass:
     rule
         Returns the natural form of each output.
     operators
-        Names of the operators, each with those of its inputs and outputs.
+        Names of the operators, those beside each other whose inputs and outputs have the same names.
     """
 
     name: str
@@ -103,56 +103,13 @@ CLASSES = (
         "the output has the form of the input",
         unary,
         """
-Abs: X -> Y
-Acos: input -> output
-Acosh: input -> output
-Asin: input -> output
-Asinh: input -> output
-Atan: input -> output
-Atanh: input -> output
-Bernoulli: input -> output
-BitCast: input -> output
-BitwiseNot: X -> Y
-Cast: input -> output
+Abs BitwiseNot Ceil Celu Elu Floor Gelu HardSigmoid HardSwish IsInf IsNaN LeakyRelu Mish Neg Not Reciprocal: X -> Y
+RegexFullMatch Relu Round Selu Sigmoid Softplus Sqrt Swish ThresholdedRelu: X -> Y
+Acos Acosh Asin Asinh Atan Atanh Bernoulli BitCast Cast Cos Cosh Erf Exp Identity Log Shrink Sign Sin: input -> output
+Sinh Softsign Tan Tanh: input -> output
 CastLike: input target_type -> output
-Ceil: X -> Y
-Celu: X -> Y
 Clip: input min? max? -> output
-Cos: input -> output
-Cosh: input -> output
 Dropout: data ratio? training_mode? -> output mask?
-Elu: X -> Y
-Erf: input -> output
-Exp: input -> output
-Floor: X -> Y
-Gelu: X -> Y
-HardSigmoid: X -> Y
-HardSwish: X -> Y
-Identity: input -> output
-IsInf: X -> Y
-IsNaN: X -> Y
-LeakyRelu: X -> Y
-Log: input -> output
-Mish: X -> Y
-Neg: X -> Y
-Not: X -> Y
-Reciprocal: X -> Y
-RegexFullMatch: X -> Y
-Relu: X -> Y
-Round: X -> Y
-Selu: X -> Y
-Shrink: input -> output
-Sigmoid: X -> Y
-Sign: input -> output
-Sin: input -> output
-Sinh: input -> output
-Softplus: X -> Y
-Softsign: input -> output
-Sqrt: X -> Y
-Swish: X -> Y
-Tan: input -> output
-Tanh: input -> output
-ThresholdedRelu: X -> Y
 """,
     ),
     OperatorClass(
@@ -190,30 +147,13 @@ ConstantOfShape: input -> output
         "axes broadcast from the right, and cuts that meet are identical",
         nary,
         """
-Add: A B -> C
-And: A B -> C
-BitShift: X Y -> Z
-BitwiseAnd: A B -> C
-BitwiseOr: A B -> C
-BitwiseXor: A B -> C
-Div: A B -> C
-Equal: A B -> C
-Greater: A B -> C
-GreaterOrEqual: A B -> C
-Less: A B -> C
-LessOrEqual: A B -> C
+Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Mod Mul Or Sub Xor: A B -> C
+BitShift Pow StringConcat: X Y -> Z
 Mean: data_0* -> mean
-Mod: A B -> C
-Mul: A B -> C
-Or: A B -> C
 PRelu: X slope -> Y
-Pow: X Y -> Z
-StringConcat: X Y -> Z
-Sub: A B -> C
 Sum: data_0* -> sum
 SwiGLU: A B -> Y
 Where: condition X Y -> output
-Xor: A B -> C
 """,
     ),
     OperatorClass(
@@ -231,18 +171,9 @@ BatchNormalization: X scale B input_mean input_var -> Y running_mean? running_va
         "axes that stay keep their cuts; what is reduced is on all devices that took part",
         reduction,
         """
-ArgMax: data -> reduced
-ArgMin: data -> reduced
-ReduceL1: data axes? -> reduced
-ReduceL2: data axes? -> reduced
-ReduceLogSum: data axes? -> reduced
-ReduceLogSumExp: data axes? -> reduced
-ReduceMax: data axes? -> reduced
-ReduceMean: data axes? -> reduced
-ReduceMin: data axes? -> reduced
-ReduceProd: data axes? -> reduced
-ReduceSum: data axes? -> reduced
-ReduceSumSquare: data axes? -> reduced
+ArgMax ArgMin: data -> reduced
+ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd: data axes? -> reduced
+ReduceSum ReduceSumSquare: data axes? -> reduced
 """,
     ),
     OperatorClass(
@@ -281,17 +212,12 @@ Einsum: Inputs* -> Output
         along_axis,
         """
 Compress: input condition -> output
-CumProd: x axis -> y
-CumSum: x axis -> y
-Det: X -> Y
+CumProd CumSum: x axis -> y
+Det LRN MeanVarianceNormalization: X -> Y
 GroupNormalization: X scale bias -> Y
-Hardmax: input -> output
-LRN: X -> Y
-LogSoftmax: input -> output
-MeanVarianceNormalization: X -> Y
+Hardmax LogSoftmax Softmax: input -> output
 RMSNormalization: X scale -> Y
 ReverseSequence: input sequence_lens -> Y
-Softmax: input -> output
 TopK: X K -> Values Indices
 Unique: X -> Y indices? inverse_indices? counts?
 """,
@@ -313,20 +239,14 @@ OneHot: indices depth values -> output
         """
 CenterCropPad: input_data shape -> output_data
 Concat: inputs* -> concat_result
-DepthToSpace: input -> output
+DepthToSpace Flatten SpaceToDepth: input -> output
 Expand: input shape -> output
-Flatten: input -> output
-Gather: data indices -> output
-GatherElements: data indices -> output
-GatherND: data indices -> output
+Gather GatherElements GatherND: data indices -> output
 Pad: data pads constant_value? axes? -> output
 Reshape: data shape -> reshaped
 Resize: X roi? scales? sizes? -> Y
-Scatter: data indices updates -> output
-ScatterElements: data indices updates -> output
-ScatterND: data indices updates -> output
+Scatter ScatterElements ScatterND: data indices updates -> output
 Slice: data starts ends axes? steps? -> output
-SpaceToDepth: input -> output
 Split: input split? -> outputs*
 Squeeze: data axes? -> squeezed
 TensorScatter: past_cache update write_indices? -> present_cache
@@ -343,16 +263,9 @@ Upsample: X scales -> Y
         "made in place from global indices, whole unless an output spec says otherwise",
         create,
         """
-BlackmanWindow: size -> output
-Constant: -> output
-EyeLike: input -> output
-HammingWindow: size -> output
-HannWindow: size -> output
-Multinomial: input -> output
-RandomNormal: -> output
-RandomNormalLike: input -> output
-RandomUniform: -> output
-RandomUniformLike: input -> output
+BlackmanWindow HammingWindow HannWindow: size -> output
+Constant RandomNormal RandomUniform: -> output
+EyeLike Multinomial RandomNormalLike RandomUniformLike: input -> output
 Range: start limit delta -> output
 Shape: data -> shape
 Size: data -> size
@@ -395,31 +308,23 @@ RotaryEmbedding: X cos_cache sin_cache position_ids? -> Y
         "not supported with annotations",
         unsupported,
         """
-AveragePool: X -> Y
+AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool TfIdfVectorizer: X -> Y
 ConcatFromSequence: input_sequence -> concat_result
-Conv: X W B? -> Y
+Conv ConvTranspose: X W B? -> Y
 ConvInteger: x w x_zero_point? w_zero_point? -> y
-ConvTranspose: X W B? -> Y
 DFT: input dft_length? axis? -> output
 DeformConv: X W offset B? mask? -> Y
-GRU: X W R B? sequence_lens? initial_h? -> Y? Y_h?
-GlobalAveragePool: X -> Y
-GlobalLpPool: X -> Y
-GlobalMaxPool: X -> Y
+GRU RNN: X W R B? sequence_lens? initial_h? -> Y? Y_h?
 If: cond -> outputs*
 InstanceNormalization: input scale B -> output
 LSTM: X W R B? sequence_lens? initial_h? initial_c? P? -> Y? Y_h? Y_c?
 LayerNormalization: X Scale B? -> Y Mean? InvStdDev?
 Loop: M? cond? v_initial* -> v_final_and_scan_outputs*
-LpNormalization: input -> output
-LpPool: X -> Y
+LpNormalization OptionalGetElement: input -> output
 MaxPool: X -> Y Indices?
 MaxRoiPool: X rois -> Y
 MelWeightMatrix: num_mel_bins dft_length sample_rate lower_edge_hertz upper_edge_hertz -> output
-Optional: input? -> output
-OptionalGetElement: input -> output
-OptionalHasElement: input? -> output
-RNN: X W R B? sequence_lens? initial_h? -> Y? Y_h?
+Optional OptionalHasElement: input? -> output
 STFT: signal frame_step window? frame_length? -> output
 Scan: initial_state_and_scan_inputs* -> final_state_and_scan_outputs*
 SequenceAt: input_sequence position -> tensor
@@ -430,7 +335,6 @@ SequenceInsert: input_sequence tensor position? -> output_sequence
 SequenceLength: input_sequence -> length
 SequenceMap: input_sequence additional_inputs* -> out_sequence*
 SplitToSequence: input split? -> output_sequence
-TfIdfVectorizer: X -> Y
 """,
     ),
     OperatorClass(
@@ -445,10 +349,9 @@ GridSample: X grid -> Y
 ImageDecoder: encoded_stream -> image
 MaxUnpool: X I output_shape? -> output
 NonMaxSuppression: boxes scores max_output_boxes_per_class? iou_threshold? score_threshold? -> selected_indices
-NonZero: X -> Y
+NonZero StringNormalizer: X -> Y
 QLinearConv: x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B? -> y
 RoiAlign: X rois batch_indices -> Y
-StringNormalizer: X -> Y
 StringSplit: X -> Y Z
 """,
     ),
@@ -459,10 +362,11 @@ def _rows() -> dict[str, OperatorRow]:
     rows: dict[str, OperatorRow] = {}
     for group in CLASSES:
         for line in group.operators.strip().splitlines():
-            op_type, _, signature = line.strip().partition(":")
+            op_types, _, signature = line.partition(":")
             inputs, outputs = ([name.rstrip("?*") for name in side.split()] for side in signature.split("->"))
-            assert op_type not in rows, f"{op_type} is in two classes"
-            rows[op_type] = OperatorRow(op_type, group, tuple(inputs), tuple(outputs))
+            for op_type in op_types.split():
+                assert op_type not in rows, f"{op_type} is in two classes"
+                rows[op_type] = OperatorRow(op_type, group, tuple(inputs), tuple(outputs))
     return rows
 
 
