@@ -35,18 +35,18 @@ _TERM = r"\((?:\w+(?:,\w+)*)?\)"
 _SIGNATURE = re.compile(rf"({_TERM}(?:,{_TERM})*)?->({_TERM}(?:,{_TERM})*),?")
 
 
-class _Signature(NamedTuple):
-    """A _Signature is the core dimensions of each operand and result; whether results come in a tuple."""
+class Signature(NamedTuple):
+    """A Signature is the core dimensions of each operand and result; whether results come in a tuple."""
 
     operands: tuple[tuple[str, ...], ...]
     results: tuple[tuple[str, ...], ...]
     has_several: bool
 
     @classmethod
-    def parse(cls, text: str) -> _Signature:
+    def parse(cls, text: str) -> Signature:
         """Return the signature written as `text`.
 
-        >>> _Signature.parse("(i,j),(j)->(i)").operands
+        >>> Signature.parse("(i,j),(j)->(i)").operands
         (('i', 'j'), ('j',))
         """
         if not isinstance(text, str):
@@ -132,7 +132,7 @@ def apply_gufunc(
     (2, 3, 3)
     """
     callback(func, "func")
-    parsed = _Signature.parse(signature)
+    parsed = Signature.parse(signature)
     if len(args) != len(parsed.operands):
         raise ValueError(
             f"apply_gufunc: the signature {signature} has {len(parsed.operands)} operands, not {len(args)}"
@@ -170,7 +170,7 @@ class _CoreAxes(NamedTuple):
 
     @classmethod
     def parse(
-        cls, signature: _Signature, nodes: Sequence[Expr], axes: Any, axis: int | None, keepdims: bool
+        cls, signature: Signature, nodes: Sequence[Expr], axes: Any, axis: int | None, keepdims: bool
     ) -> _CoreAxes:
         """Return what ``axes=``, ``axis=`` and ``keepdims=`` say."""
         if axes is not None and axis is not None:
@@ -223,7 +223,7 @@ def _core_last(node: Expr, core: tuple[int, ...]) -> Expr:
     return bind_get(node, permute_lens(node.shape, (*loops, *core)))
 
 
-def _core_extents(signature: _Signature, nodes: Sequence[Expr], sizes: dict[str, int]) -> dict[str, int]:
+def _core_extents(signature: Signature, nodes: Sequence[Expr], sizes: dict[str, int]) -> dict[str, int]:
     """Return the extent of each core dimension."""
     extents: dict[str, int] = {}
     for term, node in zip(signature.operands, nodes, strict=True):
@@ -239,7 +239,7 @@ def _core_extents(signature: _Signature, nodes: Sequence[Expr], sizes: dict[str,
     return extents
 
 
-def _require_whole(signature: _Signature, nodes: Sequence[Expr]) -> None:
+def _require_whole(signature: Signature, nodes: Sequence[Expr]) -> None:
     for term, node in zip(signature.operands, nodes, strict=True):
         parts = lying(node).parts
         for name, n in zip(term, parts[len(parts) - len(term) :], strict=True):
@@ -258,7 +258,7 @@ def _dtypes_of_meta(meta: Any) -> Any:
 
 
 def _output_dtypes(
-    func: Callable[..., Any], signature: _Signature, nodes: Sequence[Expr], given: Any, infer: bool, kwargs: Any
+    func: Callable[..., Any], signature: Signature, nodes: Sequence[Expr], given: Any, infer: bool, kwargs: Any
 ) -> list[DType]:
     n = len(signature.results)
     if given is None:
@@ -282,7 +282,7 @@ def _output_dtypes(
 
 def _bound(
     function: UserFunction,
-    signature: _Signature,
+    signature: Signature,
     nodes: Sequence[Expr],
     core: Mapping[str, int],
     dtypes: Sequence[DType],
@@ -341,7 +341,7 @@ class gufunc:  # the name is Dask's
     """
 
     def __init__(self, pyfunc: Callable[..., Any], *, signature: str, **options: Any) -> None:
-        _Signature.parse(signature)
+        Signature.parse(signature)
         self.pyfunc = pyfunc
         self.signature = signature
         self.options = options

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from distarray.arguments import NOT_GIVEN, callback, integer
-from distarray.composed.gufunc import apply_gufunc
+from distarray.composed.gufunc import Signature, apply_gufunc
 from distarray.composed.user_function import UserFunction
 from distarray.composed.views import all_beside
 from distarray.dtypes import as_dtype
@@ -106,7 +106,7 @@ def _applied(function: Callable[..., Any], given: Sequence[Any], signature: str 
         dtypes = _checked([r.dtype for r in results], "the results of the first call")
         n_results = len(results)
         if signature is not None:
-            terms = [t.split(",") for t in _terms(signature)[1]]
+            terms = Signature.parse(signature).results
             sizes = {n: size for t, r in zip(terms, results) for n, size in zip(t, r.shape)}
     else:
         dtypes = [as_dtype(letter) for letter in otypes]
@@ -120,24 +120,17 @@ def _applied(function: Callable[..., Any], given: Sequence[Any], signature: str 
     return apply_gufunc(on_blocks, text, *arrays, output_dtypes=dtypes)
 
 
-def _terms(signature: str) -> tuple[list[str], list[str]]:
-    """Return the core dimensions of each operand and of each result, as text."""
-    sides = "".join(signature.split()).split("->")
-    operands, results = ([t.strip("()") for t in side.split("),(")] for side in sides)
-    return operands, results
-
-
 def _first_results(function: Callable[..., Any], arrays: Sequence[Any], signature: str | None) -> list[Any]:
     """Return what the function gives for the first elements, as arrays of numpy."""
     if any(not x.size for x in arrays):
         raise ValueError("cannot call `vectorize` on size 0 inputs unless `otypes` is set")
-    if signature is None:
+    cores = None if signature is None else Signature.parse(signature)
+    if cores is None:
         values = [x[(0,) * x.ndim].compute()[()] for x in arrays]  # numpy's numbers have the dtypes that results follow
     else:
-        counts = [len(t.split(",")) if t else 0 for t in _terms(signature)[0]]
-        values = [x[(0,) * (x.ndim - n)].compute() for x, n in zip(arrays, counts)]
+        values = [x[(0,) * (x.ndim - len(t))].compute() for x, t in zip(arrays, cores.operands)]
     made = function(*values)
-    several = isinstance(made, tuple) and (signature is None or len(_terms(signature)[1]) > 1)
+    several = isinstance(made, tuple) and (cores is None or len(cores.results) > 1)
     return [np.asarray(r) for r in (made if several else (made,))]
 
 
