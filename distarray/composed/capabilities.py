@@ -1,4 +1,4 @@
-"""What the array API standard lets one ask of a namespace: dtypes, devices."""
+"""What the array API standard lets one ask of a namespace: dtypes, as numpy has them, and devices."""
 
 from __future__ import annotations
 
@@ -8,16 +8,6 @@ import numpy as np
 
 from distarray.arguments import MAX_NDIM
 from distarray.array.environment import check_device, current_device, current_team
-
-_BY_KIND: dict[str, tuple[str, ...]] = {
-    "bool": ("bool",),
-    "signed integer": ("int8", "int16", "int32", "int64"),
-    "unsigned integer": ("uint8", "uint16", "uint32", "uint64"),
-    "real floating": ("float32", "float64"),
-    "complex floating": ("complex64", "complex128"),
-}
-_BY_KIND["integral"] = _BY_KIND["signed integer"] + _BY_KIND["unsigned integer"]
-_BY_KIND["numeric"] = _BY_KIND["integral"] + _BY_KIND["real floating"] + _BY_KIND["complex floating"]
 
 
 class Devices(tuple[str, ...]):
@@ -47,12 +37,7 @@ class ArrayNamespaceInfo:
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, Any]:
         """Return the dtypes that functions choose by themselves."""
-        return {
-            "real floating": np.dtype(np.float64),
-            "complex floating": np.dtype(np.complex128),
-            "integral": np.dtype(np.intp),
-            "indexing": np.dtype(np.intp),
-        }
+        return dict(np.__array_namespace_info__().default_dtypes())
 
     def dtypes(self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, Any]:
         """Return the standard's dtypes of a kind, by name.
@@ -62,13 +47,8 @@ class ArrayNamespaceInfo:
         ValueError
             If there is no such kind.
         """
-        kinds = ("bool", "numeric") if kind is None else (kind,) if isinstance(kind, str) else kind
-        names: list[str] = []
-        for each in kinds:
-            if each not in _BY_KIND:
-                raise ValueError(f"unsupported kind: {each!r}; the kinds are {', '.join(_BY_KIND)}")
-            names += _BY_KIND[each]
-        return {name: np.dtype(name) for name in names}
+        numpys: Any = np.__array_namespace_info__()
+        return dict(numpys.dtypes(kind=kind))
 
     def devices(self) -> Devices:
         """Return the devices that arrays can have now; the fake one only if it is the default."""

@@ -5,9 +5,6 @@ Text has no places that a task could begin at.
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -19,9 +16,6 @@ from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
 from distarray.expr.bind import check_mask
 from distarray.io.stores import in_order
-
-#: By the end of a name how a file is opened, as numpy's DataSource does.
-_OPENERS: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
 
 
 def loadtxt(fname: Any, *args: Any, **kwargs: Any) -> DistArray:
@@ -115,5 +109,5 @@ def savetxt(
 def _writable(fname: Any, encoding: str | None) -> Any:
     if not isinstance(fname, str | os.PathLike):
         return nullcontext(fname)
-    opener = _OPENERS.get(os.path.splitext(os.fspath(fname))[1], open)
-    return opener(fname, "wt", encoding=encoding or "latin1")
+    open(fname, "wb").close()  # numpy packs what the name says, and opens only what is there
+    return np.lib.npyio.DataSource().open(os.fspath(fname), "wt", encoding or "latin1")

@@ -8,6 +8,7 @@ a function of this package; arrays come in and go out as `XarrayView`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
@@ -318,19 +319,8 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
             raise NotSupportedError("compute=False: on a cluster arrays are stored at the call; say compute=True")
         import dask
 
-        return dask.delayed(_Writer(given, into, held, where), pure=False)()
-
-
-class _Writer:
-    """A _Writer is arrays that are to be stored, as a function without arguments: Dask looks for collections
-    in those.
-    """
-
-    def __init__(self, *arguments: Any) -> None:
-        self.arguments = arguments
-
-    def __call__(self) -> None:
-        _store(*self.arguments)
+        # Without arguments: Dask looks for collections in those.
+        return dask.delayed(partial(_store, given, into, held, where), pure=False)()
 
 
 def _write_lock(lock: Any) -> Any:
