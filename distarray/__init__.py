@@ -70,8 +70,9 @@ _HOMES = {
     "distarray.composed.iteration": "broadcast ndenumerate nditer",
     "distarray.composed.nonzero": "argwhere compress extract flatnonzero nonzero",
     "distarray.composed.map_tiles": "map_tiles",
-    "distarray.composed.nan_reductions": "nanmax nanmean nanmin nanprod nanstd nansum nanvar",
-    "distarray.composed.nans": "nan_to_num nanargmax nanargmin nancumprod nancumsum",
+    "distarray.composed.nans": (
+        "nan_to_num nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum nanvar"
+    ),
     "distarray.composed.numpy_signatures": (
         "all amax amin any argmax argmin argsort around clip concat concatenate count_nonzero cumprod cumsum "
         "diff dot max mean min prod ptp repeat round sort stack std sum take trace var where"

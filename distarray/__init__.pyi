@@ -81,11 +81,9 @@ from distarray.composed.nonzero import (
 from distarray.composed.map_tiles import (
     map_tiles
 )
-from distarray.composed.nan_reductions import (
-    nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
-)
 from distarray.composed.nans import (
-    nan_to_num, nanargmax, nanargmin, nancumprod, nancumsum
+    nan_to_num, nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum,
+    nanvar
 )
 from distarray.composed.numpy_signatures import (
     all, amax, amin, any, argmax, argmin, argsort, around, clip, concat, concatenate, count_nonzero, cumprod,
