@@ -13,14 +13,15 @@ from typing import Any, Unpack
 import numpy as np
 
 from distarray.array.array import DistArray
+from distarray.array.out import into
 from distarray.composed.placing import Where
 from distarray.composed.random_parameters import Parameter, drawn_shape, known, parameter
-from distarray.composed.random_streams import RandomStreams
+from distarray.composed.random_streams import RandomStreams, size_and_dtype
 from distarray.composed.views import as_distarray
 from distarray.errors import warn_user
 from distarray.ops import elementwise, linalg, reductions
 from distarray.ops.random import random_normal, random_uniform
-from distarray.types import DType, DTypeLike
+from distarray.types import DTypeLike
 
 _LOWEST = float(np.finfo(np.float64).min)
 
@@ -34,11 +35,8 @@ class Continuous(RandomStreams):
         self, size: Any = None, dtype: DTypeLike = np.float64, out: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Return uniform numbers in [0, 1), of double or single precision."""
-
-        def draw(size: Any, wanted: DType) -> DistArray:
-            return self._draw(random_uniform, drawn_shape(size), wanted, (), where)
-
-        return self._into(out, size, dtype, draw)  # type: ignore[no-any-return]
+        size, wanted = size_and_dtype(size, dtype, out)
+        return into(out, self._draw(random_uniform, drawn_shape(size), wanted, (), where))  # type: ignore[no-any-return]
 
     def uniform(
         self, low: Parameter = 0.0, high: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
@@ -80,11 +78,8 @@ class Continuous(RandomStreams):
         self, size: Any = None, dtype: DTypeLike = np.float64, out: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Return normal numbers of mean 0 and deviation 1."""
-
-        def draw(size: Any, wanted: DType) -> DistArray:
-            return self._draw(random_normal, drawn_shape(size), wanted, (), where)
-
-        return self._into(out, size, dtype, draw)  # type: ignore[no-any-return]
+        size, wanted = size_and_dtype(size, dtype, out)
+        return into(out, self._draw(random_normal, drawn_shape(size), wanted, (), where))  # type: ignore[no-any-return]
 
     def normal(
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
@@ -164,12 +159,9 @@ class Continuous(RandomStreams):
         **where: Unpack[Where],
     ) -> DistArray:
         """Return exponential numbers of mean 1; by inversion, whatever `method` says."""
-
-        def draw(size: Any, wanted: DType) -> DistArray:
-            u = self._draw(random_uniform, drawn_shape(size), wanted, (), where)
-            return -elementwise.log1p(-u)  # type: ignore[no-any-return]
-
-        return self._into(out, size, dtype, draw)  # type: ignore[no-any-return]
+        size, wanted = size_and_dtype(size, dtype, out)
+        u = self._draw(random_uniform, drawn_shape(size), wanted, (), where)
+        return into(out, -elementwise.log1p(-u))  # type: ignore[no-any-return]
 
     def exponential(self, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return exponential numbers of mean `scale`."""
@@ -239,11 +231,8 @@ class Continuous(RandomStreams):
     ) -> DistArray:
         """Return gamma numbers of scale 1."""
         shape = parameter("shape", shape, "non-negative")
-
-        def draw(size: Any, wanted: DType) -> DistArray:
-            return self._sampled("gamma", wanted, size, where, shape)
-
-        return self._into(out, size, dtype, draw)  # type: ignore[no-any-return]
+        size, wanted = size_and_dtype(size, dtype, out)
+        return into(out, self._sampled("gamma", wanted, size, where, shape))  # type: ignore[no-any-return]
 
     def gamma(self, shape: Parameter, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Draw gamma numbers."""

@@ -17,7 +17,6 @@ from numpy.random.bit_generator import ISeedSequence
 from distarray.arguments import count
 from distarray.array.array import DistArray
 from distarray.array.environment import environment, is_named, parse_pin
-from distarray.array.out import into
 from distarray.composed.placing import Where
 from distarray.composed.random_parameters import Parameter, drawn_shape
 from distarray.dtypes import as_dtype
@@ -184,19 +183,17 @@ class RandomStreams:
             return self._draw(make, drawn_shape(size), np.dtype(dtype), (), where)
         return sampled(name, dtype, self._words(size, where, *parameters), *parameters)  # type: ignore[no-any-return]
 
-    def _into(
-        self, out: Any, size: Any, dtype: DTypeLike, draw: Callable[[Any, DType], DistArray], *parameters: Parameter
-    ) -> Any:
-        """Return what `draw` makes of (size, dtype), floating, written into `out` if there is one, which then has the
-        size.
-        """
-        wanted = as_dtype(dtype)
-        if wanted not in (np.float64, np.float32):
-            raise TypeError(f"Unsupported dtype {wanted!r}: random numbers are float64 or float32")
-        if out is not None:
-            if getattr(out, "dtype", wanted) != wanted:
-                raise TypeError(f"Supplied output array has the wrong type. Expected {wanted.name}, got {out.dtype}")
-            if size is not None and drawn_shape(size) != getattr(out, "shape", None):
-                raise ValueError("size must match out.shape when used together")
-            size = getattr(out, "shape", None)
-        return into(out, draw(size, wanted))
+
+def size_and_dtype(size: Any, dtype: DTypeLike, out: Any) -> tuple[Any, DType]:
+    """Return the size, that of `out` if there is one, and the dtype of floating numbers that are to be drawn."""
+    wanted = as_dtype(dtype)
+    if wanted not in (np.float64, np.float32):
+        raise TypeError(f"Unsupported dtype {wanted!r}: random numbers are float64 or float32")
+    if out is None:
+        return size, wanted
+    if getattr(out, "dtype", wanted) != wanted:
+        raise TypeError(f"Supplied output array has the wrong type. Expected {wanted.name}, got {out.dtype}")
+    shape = getattr(out, "shape", None)
+    if size is not None and drawn_shape(size) != shape:
+        raise ValueError("size must match out.shape when used together")
+    return shape, wanted
