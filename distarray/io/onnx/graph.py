@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from distarray.arguments import shown
@@ -247,11 +248,7 @@ def _judge(
             here[name] = form
     if is_lost:
         return
-    given = [GivenOutput(name, specs.get(name), graph.shapes.get(name)) for name in node.outputs]
-    forms = [here[name] if name else None for name in node.inputs]
-    inferred = infer_outputs(
-        node.op_type, node.attrs, forms, given, num_devices, is_annotated=bool(specs), strict=strict
-    )
+    inferred = infer_at(graph, node, here, num_devices, specs, is_annotated=bool(specs), strict=strict)
     done.nodes[-1] = inferred
     report(inferred.findings, [name for name in (*node.inputs, *node.outputs) if name])
     if any(finding.code == "gathered" for finding in inferred.findings):
@@ -262,6 +259,24 @@ def _judge(
     for name, form in inferred.outputs:
         done.forms[name] = here[name] = form
     done.reshards += [{"tensor": name, "before": None} for name in inferred.reshards]
+
+
+def infer_at(
+    graph: AnnotatedGraph,
+    node: AnnotatedNode,
+    forms: Mapping[str, TensorForm],
+    num_devices: int,
+    specs: Mapping[str, JsonSpec] = MappingProxyType({}),
+    *,
+    is_annotated: bool,
+    strict: bool = True,
+) -> NodeInference:
+    """Return what follows at a node whose inputs have these forms, and whose outputs these specs."""
+    given = [GivenOutput(name, specs.get(name), graph.shapes.get(name)) for name in node.outputs]
+    operands = [forms[name] if name else None for name in node.inputs]
+    return infer_outputs(
+        node.op_type, node.attrs, operands, given, num_devices, is_annotated=is_annotated, strict=strict
+    )
 
 
 def _specs_of(node: AnnotatedNode, mine: NodeAnnotation | None, report: Any) -> dict[str, JsonSpec]:

@@ -98,8 +98,7 @@ def _tile(facts: NodeFacts) -> list[TensorForm]:
 
 def _pad(facts: NodeFacts) -> list[TensorForm]:
     shape, pads = facts.shape(), facts.ints("pads", "paddings")
-    given = facts.ints("axes")
-    axes = range(len(shape)) if given is None else facts.axes(given, len(shape))
+    axes = facts.named_axes(len(shape))
     if pads is None:
         sizes: list[Size] = [None if axis in axes else n for axis, n in enumerate(shape)]
         return _resized(facts, sizes)
@@ -167,8 +166,7 @@ def _split(facts: NodeFacts) -> list[TensorForm]:
 
 def _resize(facts: NodeFacts) -> list[TensorForm]:
     shape = list(facts.shape())
-    given = facts.ints("axes")
-    axes = range(len(shape)) if given is None else facts.axes(given, len(shape))
+    axes = facts.named_axes(len(shape))
     sizes, scales = facts.ints("sizes"), facts.attrs.get("scales")
     new: list[Size] = list(shape)
     for i, axis in enumerate(axes):
@@ -188,12 +186,9 @@ def _resize(facts: NodeFacts) -> list[TensorForm]:
 
 def _crop(facts: NodeFacts) -> list[TensorForm]:
     shape = facts.shape()
-    given, target = facts.ints("axes"), facts.ints("shape")
-    axes = tuple(range(len(shape))) if given is None else facts.axes(given, len(shape))
-    return _resized(
-        facts,
-        [(target[axes.index(i)] if target else None) if i in axes else n for i, n in enumerate(shape)],
-    )
+    axes, target = facts.named_axes(len(shape)), facts.ints("shape")
+    sizes = [(target[axes.index(i)] if target else None) if i in axes else n for i, n in enumerate(shape)]
+    return _resized(facts, sizes)
 
 
 # -- indexed axes -----------------------------------------------------------------------------------------------------

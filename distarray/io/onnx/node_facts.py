@@ -127,6 +127,11 @@ class NodeFacts:
             found.append(axis % rank)
         return tuple(found)
 
+    def named_axes(self, rank: int) -> tuple[int, ...]:
+        """Return the axes that ``axes`` names, counted from the front; all of them if nothing does."""
+        given = self.ints("axes")
+        return tuple(range(rank)) if given is None else self.axes(given, rank)
+
     def axis(self, default: int, rank: int, *names: str) -> int:
         """Return one axis, counted from the front."""
         found = self.ints(*(names or ("axis",)))

@@ -9,8 +9,7 @@ import numpy as np
 
 from distarray.io.onnx.crossings import redistributed, reduced
 from distarray.io.onnx.forms import AxisCut, Size, TensorForm, everywhere, simplified
-from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, is_annotatable
-from distarray.io.onnx.inference import GivenOutput, infer_outputs
+from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, infer_at, is_annotatable
 from distarray.io.onnx.loop_graph import LoopGraph
 from distarray.planner.eindecomp import EinPlan
 from distarray.planner.rates import Rates
@@ -56,9 +55,7 @@ def whole_inputs(graph: AnnotatedGraph, node: AnnotatedNode, num_devices: int) -
         return {}
     whole = everywhere(num_devices)
     forms = {name: TensorForm.whole(graph.shapes.get(name), whole) for name in node.inputs if name}
-    given = [GivenOutput(name, None, graph.shapes.get(name)) for name in node.outputs]
-    operands = [forms[name] if name else None for name in node.inputs]
-    done = infer_outputs(node.op_type, node.attrs, operands, given, num_devices, is_annotated=True)
+    done = infer_at(graph, node, forms, num_devices, is_annotated=True)
     return forms if done.error is None else {}  # attributes may say what cannot be annotated
 
 

@@ -11,8 +11,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from distarray.io.onnx.forms import AxisCut, TensorForm, everywhere, n_shards
-from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, is_annotatable
-from distarray.io.onnx.inference import GivenOutput, infer_outputs
+from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, infer_at, is_annotatable
 
 _Forms: TypeAlias = dict[str, TensorForm]
 #: From a node, the forms of its inputs, and what is the same in every run, to the forms that it is to have.
@@ -92,13 +91,8 @@ def _chosen(graph: AnnotatedGraph, num_devices: int, choose: _Choice) -> list[_F
         if is_annotatable(node):
             gathered = {name: TensorForm.whole(form.shape, whole) for name, form in here.items()}
             ways = [choose(node, here, frozenset(constants), num_devices), {}, gathered]
-        given = [GivenOutput(name, None, graph.shapes.get(name)) for name in node.outputs]
         for way in ways:
-            used = {**here, **way}
-            operands = [used[name] if name else None for name in node.inputs]
-            done = infer_outputs(
-                node.op_type, node.attrs, operands, given, num_devices, is_annotated=bool(way), strict=False
-            )
+            done = infer_at(graph, node, {**here, **way}, num_devices, is_annotated=bool(way), strict=False)
             if done.error is None:
                 break
         found.append(way)
