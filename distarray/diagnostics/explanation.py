@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distarray.diagnostics.draw import sharding_svg
 from distarray.lower.footprint import StepReport
@@ -192,6 +192,11 @@ class _Row(NamedTuple):
 _RIGHT = (0, *range(4, 12))
 
 
+def _total(name: str, text: str) -> Any:  # a property
+    """Return the sum over the stages of what each has under a name."""
+    return property(lambda explanation: sum([getattr(stage, name) for stage in explanation.stages]), doc=text)
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """An Explanation says how arrays would be computed, or were. Printing it shows a table; notebooks show it as HTML.
@@ -257,35 +262,12 @@ class Explanation:
     measured: Measured | None = None
     passes: tuple[Pass, ...] = ()
 
-    @property
-    def tasks(self) -> int:
-        """Return the number of tasks of all stages."""
-        return sum(s.tasks for s in self.stages)
-
-    @property
-    def read_bytes(self) -> int:
-        """Return the bytes that stages read."""
-        return sum(s.read_bytes for s in self.stages)
-
-    @property
-    def moved_bytes(self) -> int:
-        """Return the bytes that members send each other."""
-        return sum(s.moved_bytes for s in self.stages)
-
-    @property
-    def messages(self) -> int:
-        """Return the number of messages between members."""
-        return sum(s.messages for s in self.stages)
-
-    @property
-    def lower_bound_bytes(self) -> int:
-        """Return the bytes that must be sent at least, given where the results lie."""
-        return sum(s.lower_bound_bytes for s in self.stages)
-
-    @property
-    def written_bytes(self) -> int:
-        """Return the bytes of all results that are stored, also those that are freed on the way."""
-        return sum(s.written_bytes for s in self.stages)
+    tasks = _total("tasks", "Tasks of all stages.")
+    read_bytes = _total("read_bytes", "Bytes that stages read.")
+    moved_bytes = _total("moved_bytes", "Bytes that members send each other.")
+    messages = _total("messages", "Messages between members.")
+    lower_bound_bytes = _total("lower_bound_bytes", "Bytes that must be sent at least, given where the results lie.")
+    written_bytes = _total("written_bytes", "Bytes of results that are stored, also if they are freed on the way.")
 
     @property
     def seconds(self) -> float:
