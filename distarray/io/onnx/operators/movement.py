@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -227,35 +227,30 @@ def _upsample(call: NodeCall, x: Value, scales: Value = None) -> Value:
     return x
 
 
-_SHAPES: dict[str, Callable[..., Any]] = {
+ROWS: dict[str, Row] = {
+    "Compress": _compress,
     "Concat": lambda call, *inputs: dx.concat(inputs, axis=call["axis"]),
     "DepthToSpace": _depth_to_space,
     "Expand": _expand,
     "Flatten": _flatten,
+    "Gather": lambda call, x, at: dx.take(x, at, axis=call["axis"]),
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "NonZero": _nonzero,
     "Pad": _pad,
     "Reshape": _reshape,
+    "ReverseSequence": _reverse_sequence,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
     "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
     "Split": _split,
     "Squeeze": _squeeze,
+    "TensorScatter": _scatter_tensor,
     "Tile": _tile,
     "Transpose": _transpose,
     "Trilu": _triangle,
     "Unsqueeze": _unsqueeze,
     "Upsample": _upsample,
 }
-
-_POSITIONS: dict[str, Callable[..., Any]] = {
-    "Compress": _compress,
-    "Gather": lambda call, x, at: dx.take(x, at, axis=call["axis"]),
-    "GatherElements": _gather_elements,
-    "GatherND": _gather_nd,
-    "NonZero": _nonzero,
-    "ReverseSequence": _reverse_sequence,
-    "Scatter": _scatter_elements,
-    "ScatterElements": _scatter_elements,
-    "ScatterND": _scatter_nd,
-    "TensorScatter": _scatter_tensor,
-}
-
-ROWS: dict[str, Row] = {**_SHAPES, **_POSITIONS}
