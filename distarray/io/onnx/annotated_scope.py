@@ -22,7 +22,7 @@ from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, is_host
 from distarray.io.onnx.operators.graph import PreparedGraph, PreparedNode, Scope, evaluate
 from distarray.io.onnx.operators.partial_results import PARTIAL_RESULTS, Part
-from distarray.io.onnx.slabs import Slab, cut_of_loop, slabs_of
+from distarray.io.onnx.slabs import Slab, slabs_of
 
 
 class AnnotatedScope(Scope):
@@ -176,30 +176,20 @@ class AnnotatedScope(Scope):
         forms = [
             None if value is None else here[name].with_shape(value.shape) for name, value in zip(node.inputs, inputs)
         ]
-        cuts = [cut_of_loop(loop, forms) for loop in inferred.reduced]
-        if node.op_type in ("ArgMax", "ArgMin") and any(len(cut) > 1 for cut in cuts):
+        slabs = slabs_of(inferred.reduced, forms)
+        if node.op_type in ("ArgMax", "ArgMin") and any(len(cut) > 1 for slab in slabs for _, cut, _ in slab.loops):
             return []  # the planner's own: positions in a fused axis are no range
-        return [self._part(call, node, inferred, inputs, cuts, slab) for slab in slabs_of(inferred.reduced, forms)]
+        return [self._part(call, node, inputs, slab) for slab in slabs]
 
-    def _part(
-        self,
-        call: NodeCall,
-        node: AnnotatedNode,
-        inferred: NodeInference,
-        inputs: Sequence[Value],
-        cuts: Sequence[AxisCut],
-        slab: Slab,
-    ) -> Part:
+    def _part(self, call: NodeCall, node: AnnotatedNode, inputs: Sequence[Value], slab: Slab) -> Part:
         here = list(inputs)
         at = range(1)
-        assert inferred.reduced is not None
-        for loop, cut, index in zip(inferred.reduced, cuts, slab.shards, strict=True):
-            if cut:
-                at = shard_ranges(cut, index)[0]
-                for i, axis in loop:
-                    if here[i] is not None and here[i].shape[axis] != 1:
-                        here[i] = _slice(here[i], axis, cut, index)
-        if any(cuts) and node.op_type.startswith(("Reduce", "Arg")):  # what a reduction reads says where it is done
+        for loop, cut, index in slab.loops:
+            at = shard_ranges(cut, index)[0]
+            for i, axis in loop:
+                if here[i] is not None and here[i].shape[axis] != 1:
+                    here[i] = _slice(here[i], axis, cut, index)
+        if slab.loops and node.op_type.startswith(("Reduce", "Arg")):  # what a reduction reads says where it is done
             here = [placed(x, f) if isinstance(x, DistArray) and f is not None else x for x, f in zip(here, slab.forms)]
         # What is added after the product is no part of it.
         forms = slab.forms[:2] if node.op_type == "Gemm" else slab.forms

@@ -12,21 +12,21 @@ from distarray.io.onnx.node_facts import ReducedLoop
 
 
 class Slab(NamedTuple):
-    """A Slab is one part of the loops that go at a node: which shard of each, and the forms of the inputs there.
+    """A Slab is one part of the loops that go at a node and are cut.
 
     Parameters
     ----------
-    shards
-        Number of the shard, for each of these loops.
+    loops
+        Each with its cut, and the number of the shard.
     forms
         Of the inputs, cut down to it; None for one that is left out.
     """
 
-    shards: tuple[int, ...]
+    loops: tuple[tuple[ReducedLoop, AxisCut, int], ...]
     forms: tuple[TensorForm | None, ...]
 
 
-def cut_of_loop(loop: ReducedLoop, forms: Sequence[TensorForm | None]) -> AxisCut:
+def _cut_of(loop: ReducedLoop, forms: Sequence[TensorForm | None]) -> AxisCut:
     """Return the cut of a loop; ``()`` if nobody cuts it."""
     cuts = [form.cuts[axis] for i, axis in loop if (form := forms[i]) is not None]
     return next((cut for cut in cuts if n_shards(cut) > 1), ())
@@ -42,22 +42,19 @@ def slabs_of(reduced: Sequence[ReducedLoop], forms: Sequence[TensorForm | None])
     forms
         Of the inputs; all sizes are known.
     """
-    cuts = [cut_of_loop(loop, forms) for loop in reduced]
+    cut_loops = [(loop, cut) for loop in reduced if (cut := _cut_of(loop, forms))]
     found = []
-    for index in product(*(range(n_shards(cut)) for cut in cuts)):
+    for index in product(*(range(n_shards(cut)) for _, cut in cut_loops)):
+        loops = tuple([(loop, cut, at) for (loop, cut), at in zip(cut_loops, index, strict=True)])
         here = list(forms)
-        is_empty = False
-        for loop, cut, at in zip(reduced, cuts, index, strict=True):
-            if not cut:
-                continue
-            n = prod([len(r) for r in shard_ranges(cut, at)])
-            is_empty = is_empty or not n
+        sizes = [prod([len(r) for r in shard_ranges(cut, at)]) for _, cut, at in loops]
+        for (loop, _, at), n in zip(loops, sizes, strict=True):
             for i, axis in loop:
                 form = here[i]
                 if form is not None and form.shape is not None and form.shape[axis] != 1:
                     here[i] = _sliced(form, axis, at, n)
-        if not is_empty:
-            found.append(Slab(index, tuple(here)))
+        if 0 not in sizes:
+            found.append(Slab(loops, tuple(here)))
     return found
 
 
