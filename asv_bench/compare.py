@@ -3,6 +3,7 @@
     python asv_bench/compare.py                     # everyday programs on all libraries that are installed
     python asv_bench/compare.py --quick             # the same in about a minute, on smaller arrays
     python asv_bench/compare.py --peers numpy,jax loops "v = A @ v"     # some peers, some groups or programs
+    python asv_bench/compare.py --cluster 4         # single operations on arrays that lie on workers
     python asv_bench/compare.py --goals M2 sort     # ratios that the project claims, and what this machine gives
 
 A ratio is ours / theirs (below 1: distarray is faster), the median of interleaved rounds with the interval that holds
@@ -31,6 +32,10 @@ from typing import Any
 import numpy as np
 
 OURS = "distarray"
+#: Peers that compute on the workers of a cluster.
+ON_CLUSTERS = ("dask.array", "dask-array")
+#: Seconds in which a cluster lets go of results that nobody holds.
+PAUSE = 0.15
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,10 @@ def main(argv: list[str] | None = None) -> int:
     if args.goals:
         return _goals(args)
     rows = []
-    for row in measured(args):
-        rows.append(row)
-        print(_line(row, args.peers), flush=True)
+    with _cluster(args.cluster):
+        for row in measured(args):
+            rows.append(row)
+            print(_line(row, args.peers), flush=True)
     if not rows:
         print(f"no group or program has one of {args.words} in its name", file=sys.stderr)
         return 2
@@ -78,6 +84,7 @@ def _parsed(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--peers", default=",".join(installed), help=f"of {', '.join(installed)} (default: all of them)"
     )
+    parser.add_argument("--cluster", type=int, metavar="N", help="operations on a cluster of N workers of 2 GiB")
     parser.add_argument("--patience", type=int, default=30, help="seconds for a peer's first run (default: 30, 3)")
     parser.add_argument("--rounds", type=int, help="how often each is timed (default: 7, with --quick 3)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write compare.md, compare.json and compare.svg there")
@@ -87,6 +94,8 @@ def _parsed(argv: list[str] | None) -> argparse.Namespace:
     args.peers = [name for name in args.peers.split(",") if name]
     if unknown := set(args.peers) - set(installed):
         parser.error(f"--peers {', '.join(sorted(unknown))}: installed are {', '.join(installed)}")
+    if args.cluster:
+        args.peers = [name for name in args.peers if name in ON_CLUSTERS]
     if args.quick:
         args.size, args.patience = "quick", 3
     if args.rounds is None:
@@ -99,10 +108,9 @@ def _parsed(argv: list[str] | None) -> argparse.Namespace:
 
 def measured(args: argparse.Namespace) -> Iterable[Row]:
     """Yield what every program that is asked for takes on each system."""
-    from benchmarks.everyday import PROGRAMS
     from benchmarks.sizes import of_size
 
-    for name, program in PROGRAMS.items():
+    for name, program in _programs(args).items():
         if args.words and not any(word.lower() in f"{program.group} {name}".lower() for word in args.words):
             continue
         extents = of_size(program.extents, args.size)
@@ -112,12 +120,40 @@ def measured(args: argparse.Namespace) -> Iterable[Row]:
             yield _measured(name, n, args)
 
 
+def _programs(args: argparse.Namespace) -> dict[str, Any]:
+    from benchmarks import cluster_operations, everyday
+
+    return cluster_operations.PROGRAMS if args.cluster else everyday.PROGRAMS
+
+
+@contextmanager
+def _cluster(n_workers: int | None) -> Iterator[None]:
+    """Have a cluster of so many worker processes of one thread; None: no cluster."""
+    if not n_workers:
+        yield
+        return
+    from distributed import Client, LocalCluster
+
+    workers = LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, processes=True, memory_limit="2GiB", dashboard_address=None
+    )
+    with workers, Client(workers):
+        yield
+
+
 def _measured(name: str, n: int, args: argparse.Namespace) -> Row:
-    from benchmarks.everyday import PROGRAMS, operands_of, ran
+    from benchmarks import cluster_operations, everyday
+    from benchmarks.everyday import ran
     from benchmarks.ratios import interleaved, ratio
     from benchmarks.systems import IN_PROCESS
 
-    program = PROGRAMS[name]
+    program = _programs(args)[name]
+
+    def operands_of(program: Any, n: int, system: Any) -> Any:
+        if args.cluster:
+            return cluster_operations.operands_of(program, n, system, args.cluster)
+        return everyday.operands_of(program, n, system)
+
     expected = ran(program, IN_PROCESS["numpy"], operands_of(program, n, IN_PROCESS["numpy"]))
     runs: dict[str, Callable[[], object]] = {}
     refused: dict[str, str] = {}
@@ -130,6 +166,7 @@ def _measured(name: str, n: int, args: argparse.Namespace) -> Row:
                 found = ran(program, system, operands)
                 for x, y in zip(found, expected, strict=True):
                     np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-6, atol=1e-9)
+                del found, x  # what is held need not be computed again
         except Exception as error:  # whatever a library says: it does not take part in this row
             if each == OURS:
                 raise
@@ -138,7 +175,9 @@ def _measured(name: str, n: int, args: argparse.Namespace) -> Row:
             runs[each] = lambda system=system, operands=operands: ran(program, system, operands)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        times = interleaved(runs, args.rounds)
+        # Dask has results under names of what makes them: asked for again before they are gone they are no work.
+        how = {"shortest": 0.0, "pause": PAUSE} if args.cluster else {}
+        times = interleaved(runs, args.rounds, **how)
     seconds = {each: float(np.median(taken)) for each, taken in times.items()}
     ratios = {each: ratio(times[OURS], times[each]) for each in times if each != OURS}
     return Row(program.group, name, n, seconds, ratios, refused)
@@ -171,7 +210,7 @@ def means(rows: Sequence[Row], peer: str) -> float | None:
 
 def _line(row: Row, peers: Sequence[str]) -> str:
     shown = [f"{peer} {row.ratios[peer]!s}" if peer in row.ratios else f"{peer} -" for peer in peers]
-    return f"{row.group:11}{row.program:26} {row.n:>7}  {row.seconds[OURS] * 1e3:9.3f} ms  / " + "   ".join(shown)
+    return f"{row.group:12}{row.program:26} {row.n:>7}  {row.seconds[OURS] * 1e3:9.3f} ms  / " + "   ".join(shown)
 
 
 def markdown(rows: Sequence[Row], peers: Sequence[str]) -> str:

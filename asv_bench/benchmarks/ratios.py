@@ -59,6 +59,7 @@ def interleaved(
     rounds: int = 7,
     shortest: float = 0.01,
     clock: Callable[[], float] = time.perf_counter,
+    pause: float = 0.0,
 ) -> dict[str, list[float]]:
     """Seconds per call of each program in every round.
 
@@ -73,6 +74,8 @@ def interleaved(
         clock's resolution does not show.
     clock
         Gives seconds.
+    pause
+        Seconds before each is timed, in which a cluster lets go of what was made before.
     """
     numbers: dict[str, int] = {}
     for name, program in programs.items():
@@ -88,6 +91,7 @@ def interleaved(
     try:
         for _ in range(rounds):
             for name in order:
+                time.sleep(pause)
                 times[name].append(_seconds(programs[name], numbers[name], clock))
             order.append(order.pop(0))
             gc.collect()

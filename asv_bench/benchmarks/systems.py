@@ -37,6 +37,9 @@ class System(Protocol):
     def put(self, value: NDArray[Any], blocks: Sequence[int] | None = None) -> Any:
         """`value` as an array of the system, placed."""
 
+    def spread(self, value: NDArray[Any], n_workers: int) -> Any:
+        """`value` as an array of the system, a block of rows at each worker of the cluster."""
+
     def force(self, x: Any) -> Any:
         """Do the work of `x`, leaving the result in the system."""
 
@@ -60,6 +63,9 @@ class Numpy:
 
     def put(self, value: NDArray[Any], blocks: Sequence[int] | None = None) -> Any:
         return value.copy()
+
+    def spread(self, value: NDArray[Any], n_workers: int) -> Any:
+        return value
 
     def force(self, x: Any) -> Any:
         return x
@@ -115,6 +121,9 @@ class DaskArray:
             blocks = (math.ceil(math.sqrt(os.cpu_count() or 1)),) * value.ndim
         chunks = "auto" if blocks is None else _chunks(value.shape, blocks)
         return self.xp.from_array(value.copy(), chunks=chunks).persist()
+
+    def spread(self, value: NDArray[Any], n_workers: int) -> Any:
+        return self.put(value, (n_workers, *[1] * (value.ndim - 1)))
 
     def force(self, x: Any) -> Any:
         return x.persist()
@@ -176,6 +185,10 @@ class DistArray:
         # Host data stay one array of this process until an operation cuts them; adding 0 does.
         return (dx.asarray(value, team=team, sharding=dx.Sharding(mesh, axes)) + 0).persist()
 
+    def spread(self, value: NDArray[Any], n_workers: int) -> Any:
+        x = self.xp.asarray(value)
+        return (x + 0).reshard((self.xp.current_team().mesh.names, *[None] * (x.ndim - 1))).persist()
+
     def force(self, x: Any) -> Any:
         return x.persist()
 
@@ -215,6 +228,8 @@ class Jax:
 
     def put(self, value: NDArray[Any], blocks: Sequence[int] | None = None) -> Any:
         return self.xp.asarray(value)
+
+    spread = put  # it has no workers
 
     def force(self, x: Any) -> Any:
         return x.block_until_ready()
@@ -259,6 +274,9 @@ class Cubed:
         import cubed
 
         return cubed.from_array(value, chunks="auto", spec=self._spec)
+
+    def spread(self, value: NDArray[Any], n_workers: int) -> Any:
+        return self.put(value)
 
     def force(self, x: Any) -> Any:
         return x.compute()

@@ -10,6 +10,7 @@ from typing import Any
 import compare
 import numpy as np
 import pytest
+from benchmarks import cluster_operations
 from benchmarks.everyday import PROGRAMS, operands_of, ran
 from benchmarks.ratios import Ratio
 from benchmarks.systems import IN_PROCESS
@@ -76,3 +77,21 @@ def test_unknown_peers_and_words_are_errors(capsys: pytest.CaptureFixture[str]) 
         compare.main(["--peers", "nonesuch"])
     assert "nonesuch" in capsys.readouterr().err
     assert compare.main(["no such program", "--size", "XS"]) == 2
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", some(cluster_operations.PROGRAMS))
+def test_operations_on_workers_give_numpys_values(cluster4: Any, name: str) -> None:
+    program = cluster_operations.PROGRAMS[name]
+    (n,) = program.extents["XS"]
+    expected = ran(program, IN_PROCESS["numpy"], program.operands(n, np.random.default_rng(0)))
+    operands = cluster_operations.operands_of(program, n, IN_PROCESS["distarray"], 4)
+    assert all(x.sharding.parts == (4, 1) for x in operands)
+    for x, y in zip(ran(program, IN_PROCESS["distarray"], operands), expected, strict=True):
+        np.testing.assert_allclose(np.asarray(x), y, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.cluster
+def test_a_cluster_is_started_and_compared_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare.main(["x.T @ (x", "--cluster", "2", "--size", "XS", "--rounds", "1", "--peers", "dask.array"]) == 0
+    assert "| algebra |" in capsys.readouterr().out
