@@ -273,26 +273,37 @@ def moved(view: View, loops: Loops, held: Boxes, boxes: Boxes) -> Numbers:
     -------
     Array (n, m, members).
     """
-    need = sum([_n_needed(view, loops, q) for q in boxes.rounds or (boxes,)])
-    have = [_common(view, loops, r, q) for r in held.rounds or (held,) for q in boxes.rounds or (boxes,)]
-    return np.subtract(need, sum(have[1:], have[0]))
+    need: Numbers = 0.0
+    have: Numbers = None
+    for part in boxes.rounds or (boxes,):
+        wanted, has_at_most = needed(view, loops, part), np.where(part.n_tiles > 0, part.share, 0.0)
+        needs = has_at_most
+        for axis, (lo, hi) in enumerate(wanted):
+            if not view.shares[axis]:
+                needs = needs * (hi - lo)
+        need = need + needs
+        distinct = [_distinct(lo, hi) for lo, hi in wanted]
+        for own in held.rounds or (held,):
+            common = _common(view, own, distinct, has_at_most)
+            have = common if have is None else np.add(have, common, out=have)
+    return np.subtract(need, have, out=have)
 
 
-def _n_needed(view: View, loops: Loops, boxes: Boxes) -> Numbers:
-    """Return the elements that each member needs, if what it works on is one box: an array (m, members)."""
-    need = np.where(boxes.n_tiles > 0, boxes.share, 0.0)
-    for axis, (lo, hi) in enumerate(needed(view, loops, boxes)):
-        if not view.shares[axis]:
-            need = need * (hi - lo)
-    return need
+def _common(
+    view: View, held: Boxes, wanted: Sequence[tuple[Numbers, Numbers, Numbers]], has_at_most: Numbers
+) -> Numbers:
+    """Return the elements that each member needs and has, of one box of what it has and one of what it works on: an
+    array (n, m, members), see `moved`.
 
-
-def _common(view: View, loops: Loops, held: Boxes, boxes: Boxes) -> Numbers:
-    """Return the elements that each member needs and has: see `moved`, for one box of each member."""
-    have_at_most = np.where(boxes.n_tiles > 0, boxes.share, 0.0)
+    Parameters
+    ----------
+    wanted
+        Per axis of the view the different intervals that members need, and which of them each cut has.
+    has_at_most
+        Share of its box that a member works on: (m, members).
+    """
     intervals, share = _held(view, held)
-    of_consumers = [_distinct(lo, hi) for lo, hi in needed(view, loops, boxes)]
-    found = np.empty((len(share), *have_at_most.shape))
+    found = np.empty((len(share), *has_at_most.shape))
     # One cut of the producer after the other: what all cuts of the consumer have of it fits a cache.
     known: dict[bytes, int] = {}
     for i in range(len(share)):
@@ -301,15 +312,14 @@ def _common(view: View, loops: Loops, held: Boxes, boxes: Boxes) -> Numbers:
         if same != i:
             found[i] = found[same]
             continue
-        have = np.minimum(share[i], have_at_most)
-        for axis, ((a, z), (first, last, consumer)) in enumerate(zip(intervals, of_consumers, strict=True)):
+        have = np.minimum(share[i], has_at_most, out=found[i])
+        for axis, ((a, z), (first, last, consumer)) in enumerate(zip(intervals, wanted, strict=True)):
             common = np.minimum(z[i], last)
             common -= np.maximum(a[i], first)
             np.maximum(common, 0, out=common)
             # a run through this axis: only by chance is it what is held
             part = common / max(view.extents[axis], 1) if view.shares[axis] else common
             have *= part if len(part) == len(have) else part[consumer]
-        found[i] = have
     return found
 
 
