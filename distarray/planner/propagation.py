@@ -31,9 +31,6 @@ from distarray.planner.stages import group_stages
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-#: Pieces of an array put together whose tiles stay where they are: of more it would have too many small tiles.
-MAX_PIECES = 16
-
 
 def _n_read(lens: Affine) -> int:
     """Return the elements of the source that a view reads, those that it repeats counted once."""
@@ -189,7 +186,7 @@ class _Propagation:
         if best[1] < 0:
             return None
         rule = Assembled(best[1], tuple(pieces.get(best[1], ())))
-        if 1 < len(rule.pieces) <= MAX_PIECES and edges_of_pieces(rule, nodes, self._resolver.lies.get) is not None:
+        if len(rule.pieces) > 1 and edges_of_pieces(rule, nodes, self._resolver.lies.get) is not None:
             return Cut(rule)
         return Cut(Along(best[1]))
 

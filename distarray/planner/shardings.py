@@ -24,6 +24,9 @@ from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.prime import coarsened, refined
 from distarray.sharding.sharding import Sharding
 
+#: Rounds of tiles that an array put together may have: of more it would have too many small tiles.
+MAX_ROUNDS = 16
+
 
 def _pulled(bounds: Sequence[int], start: int, step: int, extent: int) -> tuple[int, ...]:
     """Return the boundaries of a source axis as a view axis with this start and step sees them; what a loop with a halo
@@ -279,7 +282,8 @@ def edges_of_pieces(
     rule: Assembled, nodes: Sequence[Expr], lying: Callable[[int], Sharding | None]
 ) -> tuple[Mesh, tuple[str, ...], list[list[int]]] | None:
     """Return how pieces lie along the loop that they are put together along: the mesh without waves, its axes that cut
-    all of them, and for each round of members the boundaries of their parts; None where they lie in different ways.
+    all of them, and for each round of members the boundaries of their parts, long gaps between pieces included; None
+    where they lie in different ways, or there are more than `MAX_ROUNDS`.
     """
     rounds: list[list[int]] = []
     found: set[tuple[Mesh, tuple[str, ...]]] = set()
@@ -295,7 +299,9 @@ def edges_of_pieces(
             return None
         found.add((lies.mesh.without_waves(), over))
         lens: Affine = nodes[write].runtime
-        (start, extent), n_source = _along(lens, rule.loop), nodes[source].shape[axis]
+        (start, extent, step), n_source = _along(lens, rule.loop), nodes[source].shape[axis]
+        if step != 1:
+            return None
         n_parts = prod(map(sizes, over))
         if extent == n_source:
             edges = lies.boundaries(nodes[source].shape)[axis][:: prod(map(sizes, minor))]
@@ -303,14 +309,32 @@ def edges_of_pieces(
             edges = boundaries(extent, n_parts * prod(map(sizes, major)))
         rounds.extend([[start + e for e in edges[k : k + n_parts + 1]] for k in range(0, len(edges) - 1, n_parts)])
     rounds = [list(edges) for edges in sorted(set(map(tuple, rounds)))]  # pieces side by side lie alike
-    is_apart = all(a[-1] <= b[0] for a, b in pairwise(rounds))
-    return (*found.pop(), rounds) if len(found) == 1 and is_apart else None
+    if len(found) > 1 or any(a[-1] > b[0] for a, b in pairwise(rounds)):
+        return None
+    rounds = _with_gaps(rounds, nodes[rule.pieces[0].write].shape[rule.loop])
+    return (*found.pop(), rounds) if len(rounds) <= MAX_ROUNDS else None
 
 
-def _along(lens: Affine, axis: int) -> tuple[int, int]:
-    """Return where the elements of a view begin along an axis of its source, and how many there are."""
-    a, start, _ = lens.terms[axis]
-    return start, 1 if a is None else lens.shape[a]
+def _along(lens: Affine, axis: int) -> tuple[int, int, int]:
+    """Return where the elements of a view begin along an axis of its source, how many there are, and their step."""
+    a, start, step = lens.terms[axis]
+    return (start, 1, 1) if a is None else (start, lens.shape[a], step)
+
+
+def _with_gaps(rounds: Sequence[list[int]], extent: int) -> list[list[int]]:
+    """Return rounds, and one more for each gap between them that is longer than any part: no member has it alone.
+
+    >>> _with_gaps([[0, 2, 4], [5, 7, 9]], 19)
+    [[0, 2, 4], [5, 7, 9], [9, 14, 19]]
+    """
+    longest = max([b - a for edges in rounds for a, b in pairwise(edges)])
+    found, at = [], 0
+    for edges in [*rounds, [extent]]:
+        if edges[0] - at > longest:
+            found.append([at + e for e in boundaries(edges[0] - at, len(rounds[0]) - 1)])
+        found.append(edges)
+        at = edges[-1]
+    return found[:-1]
 
 
 def _assembled(
@@ -320,7 +344,7 @@ def _assembled(
     lying: Callable[[int], Sharding | None],
     mesh: Mesh,
 ) -> Sharding:
-    """Return the type under which pieces stay where they lie; what lies between them belongs to the tile before."""
+    """Return the type under which pieces stay where they lie; short gaps between them belong to the tile before."""
     found = edges_of_pieces(rule, nodes, lying)
     axes: list[tuple[str, ...]] = [()] * len(extents)
     bounds: list[tuple[int, ...] | None] = [None] * len(extents)

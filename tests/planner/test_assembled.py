@@ -16,7 +16,8 @@ from distarray.expr.expr import Environment, Expr, Stored
 from distarray.expr.indexing import parse_index
 from distarray.ops import joining, reductions
 from distarray.planner.plan import Along, Assembled
-from distarray.planner.propagation import MAX_PIECES, propagate
+from distarray.planner.propagation import propagate
+from distarray.planner.shardings import MAX_ROUNDS
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from tests.planner.test_partition import (
@@ -111,8 +112,48 @@ def test_pieces_that_lie_in_different_ways_are_cut_over_all_members() -> None:
 def test_many_small_pieces_are_cut_over_all_members() -> None:
     env = env_of(2)
     x = lying(env, (200, 10))
-    assert isinstance(rule_of(joining.concat([x] * MAX_PIECES)), Assembled)
-    assert rule_of(joining.concat([x] * (MAX_PIECES + 1))) == Along(0)
+    assert isinstance(rule_of(joining.concat([x] * MAX_ROUNDS)), Assembled)
+    assert rule_of(joining.concat([x] * (MAX_ROUNDS + 1))) == Along(0)
+
+
+def test_long_gaps_between_pieces_are_dealt_out_too() -> None:
+    """What lies nowhere yet, as random numbers and zeros do, is made by all members."""
+    team = Team((4,), ("T",), members=range(4))
+    with dx.config.set({"block-bytes": 0, "eager-bytes": 0}), dx.use(team=team):
+        x, y = (dx.asarray(np.arange(n * 2.0).reshape(n, 2), sharding=("T", None)).persist() for n in (200, 100))
+        for pieces in ([x, 2000, y], [2000, x, y], [x, y, 2000]):
+            joined = dx.concatenate([dx.zeros((p, 2)) if isinstance(p, int) else p for p in pieces]).persist()
+            rows = [0] * 4
+            for tile in joined.sharding.tiles():
+                rows[joined.sharding.place(tile) // (joined.sharding.n_tiles // 4)] += joined.sharding.shard_shape(
+                    joined.shape, tile
+                )[0]
+            assert rows == [2300 // 4] * 4
+            expected = np.concatenate([np.zeros((p, 2)) if isinstance(p, int) else np.asarray(p) for p in pieces])
+            np.testing.assert_array_equal(np.asarray(joined), expected)
+
+
+def test_appending_again_and_again_makes_no_ever_smaller_tiles() -> None:
+    team = Team((2,), ("T",), members=range(2))
+    with dx.config.set({"block-bytes": 0, "eager-bytes": 0}), dx.use(team=team):
+        joined = dx.asarray(np.arange(6.0), sharding=("T",)).persist()
+        for n in range(1, 2 * MAX_ROUNDS):
+            piece = dx.asarray(np.arange(6.0 * n, 6 * n + 6), sharding=("T",)).persist()
+            joined = dx.concatenate([joined, piece]).persist()
+            assert joined.sharding.n_tiles <= 2 * MAX_ROUNDS
+        np.testing.assert_array_equal(np.asarray(joined), np.arange(12.0 * MAX_ROUNDS))
+
+
+def test_a_plan_for_pieces_holds_for_reversed_ones() -> None:
+    """Steps are no part of what a plan is kept under."""
+    team = Team((3,), ("T",), members=range(3))
+    values = np.arange(40.0).reshape(10, 4)
+    with dx.config.set({"block-bytes": 0, "eager-bytes": 0}), dx.use(team=team):
+        for last in (slice(10, 20), slice(19, 9, -1)):
+            x, z, expected = dx.asarray(values, sharding=("T", None)).persist(), dx.empty((20, 4)), np.empty((20, 4))
+            z[:10], expected[:10] = x, values
+            z[last], expected[last] = x, values
+            np.testing.assert_array_equal(np.asarray(z), expected)
 
 
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 4, 6, 7]))
