@@ -80,6 +80,15 @@ def test_small_reads_count_as_much_as_an_evaluation_takes() -> None:
     assert counts.evaluations <= n_most + 1
 
 
+def test_a_store_without_elements_may_have_grains_without_any() -> None:
+    class Nothing(Counted):
+        shape, grain = (3000, 0), (100, 0)
+
+    x = dx.from_store(Nothing())
+    np.testing.assert_array_equal(np.asarray(x[7]), np.empty(0))
+    np.testing.assert_array_equal(np.asarray(x[:, :0].T), np.empty((0, 3000)))
+
+
 def test_explain_counts_nothing() -> None:
     store = Counted()
     x = dx.from_store(store)
