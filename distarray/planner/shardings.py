@@ -24,7 +24,8 @@ from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.prime import coarsened, refined
 from distarray.sharding.sharding import Sharding
 
-#: Rounds of tiles that an array put together may have: of more it would have too many small tiles.
+#: Rounds of tiles that an array put together may have: of more it would have too many small tiles. The search counts so
+#: many one by one (`partition.box_traffic`).
 MAX_ROUNDS = 16
 
 
@@ -280,12 +281,12 @@ def _resolved(
 
 def edges_of_pieces(
     rule: Assembled, nodes: Sequence[Expr], lying: Callable[[int], Sharding | None]
-) -> tuple[Mesh, tuple[str, ...], list[list[int]]] | None:
+) -> tuple[Mesh, tuple[str, ...], list[tuple[int, ...]]] | None:
     """Return how pieces lie along the loop that they are put together along: the mesh without waves, its axes that cut
     all of them, and for each round of members the boundaries of their parts, long gaps between pieces included; None
     where they lie in different ways, or there are more than `MAX_ROUNDS`.
     """
-    rounds: list[list[int]] = []
+    edges_of_rounds: set[tuple[int, ...]] = set()  # pieces side by side lie alike
     found: set[tuple[Mesh, tuple[str, ...]]] = set()
     for write, source, axis in rule.pieces:
         lies = lying(source)
@@ -307,8 +308,11 @@ def edges_of_pieces(
             edges = lies.boundaries(nodes[source].shape)[axis][:: prod(map(sizes, minor))]
         else:
             edges = boundaries(extent, n_parts * prod(map(sizes, major)))
-        rounds.extend([[start + e for e in edges[k : k + n_parts + 1]] for k in range(0, len(edges) - 1, n_parts)])
-    rounds = [list(edges) for edges in sorted(set(map(tuple, rounds)))]  # pieces side by side lie alike
+        for k in range(0, len(edges) - 1, n_parts):
+            edges_of_rounds.add(tuple([start + e for e in edges[k : k + n_parts + 1]]))
+        if len(edges_of_rounds) > MAX_ROUNDS:
+            return None
+    rounds = sorted(edges_of_rounds)
     if len(found) > 1 or any(a[-1] > b[0] for a, b in pairwise(rounds)):
         return None
     rounds = _with_gaps(rounds, nodes[rule.pieces[0].write].shape[rule.loop])
@@ -321,17 +325,17 @@ def _along(lens: Affine, axis: int) -> tuple[int, int, int]:
     return (start, 1, 1) if a is None else (start, lens.shape[a], step)
 
 
-def _with_gaps(rounds: Sequence[list[int]], extent: int) -> list[list[int]]:
+def _with_gaps(rounds: Sequence[tuple[int, ...]], extent: int) -> list[tuple[int, ...]]:
     """Return rounds, and one more for each gap between them that is longer than any part: no member has it alone.
 
-    >>> _with_gaps([[0, 2, 4], [5, 7, 9]], 19)
-    [[0, 2, 4], [5, 7, 9], [9, 14, 19]]
+    >>> _with_gaps([(0, 2, 4), (5, 7, 9)], 19)
+    [(0, 2, 4), (5, 7, 9), (9, 14, 19)]
     """
     longest = max([b - a for edges in rounds for a, b in pairwise(edges)])
     found, at = [], 0
-    for edges in [*rounds, [extent]]:
+    for edges in [*rounds, (extent,)]:
         if edges[0] - at > longest:
-            found.append([at + e for e in boundaries(edges[0] - at, len(rounds[0]) - 1)])
+            found.append(tuple([at + e for e in boundaries(edges[0] - at, len(rounds[0]) - 1)]))
         found.append(edges)
         at = edges[-1]
     return found[:-1]

@@ -18,13 +18,11 @@ import numpy as np
 
 from distarray.expr.lens import reshape_groups
 from distarray.planner.loops import Loops, Reading
+from distarray.planner.shardings import MAX_ROUNDS
 from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import Sharding
 
 Numbers = Any  # arrays of numpy: its generic array types say no more
-
-#: Rounds in which tiles are dealt out to members, up to which each is counted by itself.
-MAX_ROUNDS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
