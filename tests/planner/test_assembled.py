@@ -14,7 +14,7 @@ from distarray import Team
 from distarray.expr.bind import bind_get
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.expr.indexing import parse_index
-from distarray.ops import joining, reductions
+from distarray.ops import creation, joining, reductions
 from distarray.planner.plan import Along, Assembled
 from distarray.planner.propagation import propagate
 from distarray.planner.shardings import MAX_ROUNDS
@@ -162,7 +162,8 @@ def test_bytes_of_what_reads_joined_arrays_are_those_that_are_predicted(seed: in
     """Members have several boxes of what is joined, and each is counted."""
     rng, env = random.Random(seed), env_of(n_members)
     x, y = (lying(env, (rng.choice([40, 100, 130]), 60)) for _ in range(2))
-    joined = joining.concat(rng.choice([[x, y], [x, x], [x, y, x]]))
+    gap = creation.zeros((600, 60), x.dtype, env)
+    joined = joining.concat(rng.choice([[x, y], [x, x], [x, y, x], [x, gap, y]]))
     readers: list[Callable[[Expr], Expr]] = [
         lambda c: matmul(c, lying(env, (60, 80), rng.choice([("T", None), (None, "T")]))),
         lambda c: rows(c, c.shape[0] // 4, None),
