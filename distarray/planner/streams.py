@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import dropwhile
 from math import ceil, prod
 from typing import NamedTuple
 
@@ -140,7 +141,7 @@ class Streams:
     def _is_at_hand(self, r: Reading, cut: Sharding) -> bool:
         """Return whether an operand lies as a stage is cut."""
         lying, found = self._lies[r.node], [_loop_over(r, axis) for axis in range(len(r.lens.terms))]
-        return all(loop >= 0 and _is_alike(cut, loop, lying, axis) for axis, loop in enumerate(found))
+        return all(loop >= 0 and is_alike(cut, loop, lying, axis) for axis, loop in enumerate(found))
 
     def streamed(self, head: Head, n_waves: int) -> Plan | None:
         """Return the plan with a stream; None if the loop is too short, or a stage would have too many tiles."""
@@ -206,14 +207,14 @@ class Streams:
                 axis = axes.index(loop)
                 for reader, r in self._readers.get(i, ()):
                     its = _loop_over(r, axis)
-                    if its >= 0 and _is_alike(self._cuts[reader.number], its, self._lies[i], axis):
+                    if its >= 0 and is_alike(self._cuts[reader.number], its, self._lies[i], axis):
                         yield reader, its
         for r in facts.readings:
             if r.node in self._made and self._is_large(r.node):
                 maker, axes = self._made[r.node]
                 for axis, its in enumerate(axes):
                     is_along = its >= 0 and _loop_over(r, axis) == loop
-                    if is_along and _is_alike(self._cuts[facts.number], loop, self._lies[r.node], axis):
+                    if is_along and is_alike(self._cuts[facts.number], loop, self._lies[r.node], axis):
                         yield maker, its
 
     def _nbytes(self, i: int) -> int:
@@ -284,10 +285,18 @@ def _loop_over(r: Reading, axis: int) -> int:
     return -1 if loop is None else loop
 
 
-def _is_alike(cut: Sharding, loop: int, lying: Sharding | None, axis: int) -> bool:
+def is_alike(cut: Sharding, loop: int, lying: Sharding | None, axis: int) -> bool:
     """Return whether a loop and an axis have the same part on each member."""
     if lying is None or cut.bounds[loop] != lying.bounds[axis]:
         return False
-    names = [n for n in cut.axes[loop] if not is_wave(n)]
+    names = _dealt(cut, loop)
     is_one = not names or cut.mesh.without_waves() == lying.mesh.without_waves()
-    return is_one and names == [n for n in lying.axes[axis] if not is_wave(n)]
+    return is_one and names == _dealt(lying, axis)
+
+
+def _dealt(sharding: Sharding, axis: int) -> list[str | int]:
+    """Return the axes of the mesh by which an axis is dealt out to members, and the extents of the waves among them:
+    waves that are minor to all others cut further what a member has.
+    """
+    size = sharding.mesh.axis_size
+    return [size(name) if is_wave(name) else name for name in dropwhile(is_wave, sharding.axes[axis])]

@@ -18,6 +18,7 @@ from distarray.ops import creation, joining, reductions
 from distarray.planner.plan import Along, Assembled
 from distarray.planner.propagation import propagate
 from distarray.planner.shardings import MAX_ROUNDS
+from distarray.planner.streams import is_alike
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from tests.planner.test_partition import (
@@ -154,6 +155,17 @@ def test_a_plan_for_pieces_holds_for_reversed_ones() -> None:
             z[:10], expected[:10] = x, values
             z[last], expected[last] = x, values
             np.testing.assert_array_equal(np.asarray(z), expected)
+
+
+def test_members_of_rounds_have_other_parts_than_those_of_tiles_in_a_row() -> None:
+    """Stages that are cut in such different ways are no neighbours of one stream: each part would be sent."""
+    mesh = Mesh(("T",), (2,))
+    waves = mesh.with_waves(3)
+    plain, minor, rounds = Sharding(mesh, (("T",),)), Sharding(waves, (("%1", "T"),)), Sharding(waves, (("T", "%1"),))
+    assert is_alike(plain, 0, minor, 0)
+    assert is_alike(rounds, 0, rounds, 0)
+    assert not is_alike(plain, 0, rounds, 0)
+    assert not is_alike(rounds, 0, minor, 0)
 
 
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 4, 6, 7]))
