@@ -119,7 +119,9 @@ def is_made_apart(node: Expr, part: Expr) -> bool:
 
 
 def _n_read(lens: Affine, node: Expr) -> int:
-    """Return how many elements of a node have to be made for a view of it: whole grains of what lies in a store."""
+    """Return how many elements of a node are made for a view of it: those of a box, of whole grains of what lies in a
+    store.
+    """
     if 0 in lens.shape:
         return 0  # a store without elements may have grains without any
     grain = getattr(node.runtime, "grain", None) or (1,) * node.ndim
@@ -127,8 +129,7 @@ def _n_read(lens: Affine, node: Expr) -> int:
     for (axis, start, step), g, extent in zip(lens.terms, grain, node.shape, strict=True):
         n = 1 if axis is None else lens.shape[axis]
         first, last = sorted((start, start + step * (n - 1)))
-        n_grains = min(n, last // g - first // g + 1)
-        n_read *= min(n_grains * g, extent)
+        n_read *= min((last // g - first // g + 1) * g, extent)
     return n_read
 
 

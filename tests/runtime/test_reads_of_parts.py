@@ -1,5 +1,7 @@
 """A read of a part of what is made from nothing makes that part alone, until such reads have come to a fourth of it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -66,6 +68,20 @@ def test_every_tenth_row_meets_all_chunks() -> None:
     x = dx.from_store(store)
     np.testing.assert_array_equal(np.asarray(x[::10, 3]), values()[::10, 3])
     np.testing.assert_array_equal(np.asarray(x[1]), values()[1])
+    assert store.n_rows == ROWS
+
+
+@pytest.mark.parametrize("index", [np.s_[::50], np.s_[::-40, 1:], np.s_[-1::-500]])
+def test_rows_far_apart_count_with_those_between_them(index: Any) -> None:
+    """Stores are read by boxes, so looks at some rows of a file without chunks may read it all."""
+
+    class Contiguous(Counted):
+        grain = None
+
+    store = Contiguous()
+    x = dx.from_store(store)
+    for _ in range(3):
+        np.testing.assert_array_equal(np.asarray(x[index]), values()[index])
     assert store.n_rows == ROWS
 
 
