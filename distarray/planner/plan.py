@@ -145,8 +145,8 @@ class JoinedPiece(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Assembled:
     """An Assembled cuts one loop of a created array as its pieces lie, which are written one after the other: every
-    tile of a piece stays at its member, and members have tiles of each piece. Where not all of them lie alike, it is
-    cut over the whole mesh.
+    tile of a piece stays at its member, and members have tiles of each piece. Where they lie in different ways, or
+    in too many rounds, it is cut over the whole mesh.
     """
 
     loop: int
