@@ -13,6 +13,7 @@ from distarray.expr.expr import Environment
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Loops, Reading, n_elements, node_loops, stage_loops
+from distarray.planner.pieces import edges_of_pieces
 from distarray.planner.plan import (
     Along,
     Assembled,
@@ -26,7 +27,7 @@ from distarray.planner.plan import (
     Whole,
     Written,
 )
-from distarray.planner.shardings import Resolver, edges_of_pieces, follow
+from distarray.planner.shardings import Resolver, follow
 from distarray.planner.stages import group_stages
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -116,7 +117,7 @@ class _Propagation:
             if sharding.n_tiles > 1 or sharding.mesh.owners is not None:
                 return Cut(Followed(tuple(order)))
         i = stage.nodes[-1]
-        assembled = self._assembled(i)
+        assembled = self._cut_of_pieces(i)
         if assembled is not None:
             return assembled
         dtype = nodes[i].dtype
@@ -144,7 +145,7 @@ class _Propagation:
         loop = big.loops[cut.rule.loop] if isinstance(cut.rule, Along) else None
         return cut if loop is None else Cut(Along(loop), tuple([(loop, n) for _, n in cut.waves]))
 
-    def _assembled(self, i: int) -> Cut | None:
+    def _cut_of_pieces(self, i: int) -> Cut | None:
         """Return the cut of a created array that parts are written into (concat, roll): as its reader asks, else as
         they lie.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import dropwhile
 from math import ceil, prod
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from distarray.planner.partition.facts import StageFacts
 from distarray.planner.partition.resolved import PartitionProblem
 from distarray.planner.partition.stage_costs import reductions
 from distarray.planner.plan import Pinned, Plan, Stage, Written
+from distarray.sharding.dealing import dealing_of
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 
@@ -296,7 +296,8 @@ def is_alike(cut: Sharding, loop: int, lying: Sharding | None, axis: int) -> boo
 
 def _dealt(sharding: Sharding, axis: int) -> list[str | int]:
     """Return the axes of the mesh by which an axis is dealt out to members, and the extents of the waves among them:
-    waves that are minor to all others cut further what a member has.
+    those in a row cut further what a member has.
     """
+    _, over, rounds = dealing_of(sharding, axis)
     size = sharding.mesh.axis_size
-    return [size(name) if is_wave(name) else name for name in dropwhile(is_wave, sharding.axes[axis])]
+    return [size(name) if is_wave(name) else name for name in (*over, *rounds)]

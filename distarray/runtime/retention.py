@@ -96,8 +96,8 @@ def _nbytes_apart(node: Expr, part: int) -> int:
 
 
 def is_made_apart(node: Expr, part: Expr) -> bool:
-    """Return whether a look at a part of a pending node makes that alone: all that it needs is made from nothing, and
-    looks have come to little so far. If so, it counts.
+    """Return whether a look at a part of a pending node makes that alone: what it needs and is not there is made from
+    nothing, and looks have come to little so far. If so, it counts.
 
     Parameters
     ----------
@@ -106,10 +106,12 @@ def is_made_apart(node: Expr, part: Expr) -> bool:
     """
     nbytes = 0
     for n in postorder([part]):
-        if n.memo is not None or calls_functions(n):
+        if n.memo is not None:
+            continue
+        if calls_functions(n):
             return False
         for o in n.nodes():
-            if o.op.family.is_created and not o.op.repeatable:
+            if o.memo is None and o.op.family.is_created and not o.op.repeatable:
                 nbytes += _n_read(n.runtime, o) * o.dtype.itemsize if n.op is GET else o.nbytes
         if not (n.op is GET or n.op.kind == "map" or n.op.family.is_created):
             return False

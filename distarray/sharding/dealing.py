@@ -12,7 +12,38 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
+
+
+class AxisDealing(NamedTuple):
+    """An AxisDealing says how the parts of an axis are dealt out, as axes of the mesh, minor first.
+
+    Parameters
+    ----------
+    row
+        Waves whose parts follow each other at one member.
+    over
+        From the first to the last axis that different members are along.
+    rounds
+        Waves in which the members get parts once more, after all of them have some.
+    """
+
+    row: tuple[str, ...]
+    over: tuple[str, ...]
+    rounds: tuple[str, ...]
+
+
+def dealing_of(sharding: Sharding, axis: int) -> AxisDealing:
+    """Return how the parts of an axis are dealt out to members.
+
+    >>> from distarray.sharding.mesh import Mesh
+    >>> dealing_of(Sharding(Mesh(("x", "%1", "%2"), (4, 3, 2)), (("%1", "x", "%2"),)), 0)
+    AxisDealing(row=('%1',), over=('x',), rounds=('%2',))
+    """
+    names = sharding.axes[axis]
+    members = [k for k, name in enumerate(names) if not is_wave(name)] or [len(names), len(names) - 1]
+    return AxisDealing(names[: members[0]], names[members[0] : members[-1] + 1], names[members[-1] + 1 :])
 
 
 class Dealt(NamedTuple):

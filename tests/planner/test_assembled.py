@@ -15,9 +15,9 @@ from distarray.expr.bind import bind_get
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.expr.indexing import parse_index
 from distarray.ops import creation, joining, reductions
+from distarray.planner.pieces import MAX_ROUNDS
 from distarray.planner.plan import Along, Assembled
 from distarray.planner.propagation import propagate
-from distarray.planner.shardings import MAX_ROUNDS
 from distarray.planner.streams import is_alike
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding

@@ -614,7 +614,7 @@ def test_random_graphs_move_no_more_than_before_and_what_is_predicted(seed: int,
     graph, plan = planned(*targets, rates=SLOW, limits=SMALL_BLOCKS)
     first = propagate(graph, env, SMALL_BLOCKS)
     counted = transfers(graph, plan)
-    assert counted <= 1.1 * transfers(graph, first) + 20_000
+    assert counted <= 1.25 * transfers(graph, first) + 20_000
     for p in (plan, first):
         n = transfers(graph, p)
         assert abs(predicted(graph, p, SMALL_BLOCKS) - n) <= 0.1 * n + 2000

@@ -164,3 +164,14 @@ def test_a_part_of_a_look_can_be_written() -> None:
     assert float(x[10]) == expected[10] + 1
     assert float(x[9]) == expected[9]
     np.testing.assert_array_equal(np.asarray(view), expected[10:20] + 1)
+
+
+def test_what_is_there_beside_a_store_does_not_end_a_look() -> None:
+    store = Counted()
+    x = dx.from_store(store)
+    mean = dx.asarray(values().mean(axis=0))
+    anomaly = x - mean
+    expected = values() - values().mean(axis=0)
+    np.testing.assert_array_equal(np.asarray(anomaly[7]), expected[7])
+    assert store.n_rows <= GRAIN
+    np.testing.assert_array_equal(np.asarray(anomaly), expected)

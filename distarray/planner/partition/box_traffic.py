@@ -18,8 +18,9 @@ import numpy as np
 
 from distarray.expr.lens import reshape_groups
 from distarray.planner.loops import Loops, Reading
-from distarray.planner.shardings import MAX_ROUNDS
-from distarray.sharding.mesh import Mesh, is_wave
+from distarray.planner.pieces import MAX_ROUNDS
+from distarray.sharding.dealing import dealing_of
+from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
 Numbers = Any  # arrays of numpy: its generic array types say no more
@@ -122,8 +123,7 @@ def boxes_of(sharding: Sharding, shape: tuple[int, ...], n_members: int) -> Boxe
 
 
 def _rounds(sharding: Sharding, index: Numbers) -> tuple[int, Numbers]:
-    """Return in how many rounds tiles are dealt out to places, and by number of a tile the one of that tile: waves that
-    are minor to all places along an axis are dealt out with them, those that are major come again to each.
+    """Return in how many rounds tiles are dealt out to places, and by number of a tile the one of that tile.
 
     Parameters
     ----------
@@ -131,9 +131,8 @@ def _rounds(sharding: Sharding, index: Numbers) -> tuple[int, Numbers]:
         Of each tile along each axis: (axes, tiles).
     """
     n_rounds, found = 1, np.zeros(index.shape[1:], np.int64)
-    for axis, names in enumerate(sharding.axes):
-        over = [k for k, name in enumerate(names) if not is_wave(name)]
-        n = prod(map(sharding.mesh.axis_size, names[over[-1] + 1 :])) if over else 1
+    for axis in range(sharding.ndim):
+        n = prod(map(sharding.mesh.axis_size, dealing_of(sharding, axis).rounds))
         n_rounds, found = n_rounds * n, found * n + index[axis] // (sharding.parts[axis] // n)
     return n_rounds, found
 

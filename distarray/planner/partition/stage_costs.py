@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from distarray.planner.partition.facts import StageFacts
 from distarray.planner.plan import FAN_IN, Combine, Limits, combining_tree
 from distarray.planner.rates import Rates, Seconds
 from distarray.planner.shardings import result_sharding
-from distarray.sharding.mesh import is_wave
+from distarray.sharding.dealing import dealing_of
 from distarray.sharding.sharding import Sharding
 
 #: Seconds that exceeding the memory limit of a member costs, and each byte above it: no plan that fits is dearer.
@@ -93,14 +94,14 @@ class CostModel:
         n_tasks = boxes.n_tiles.sum(axis=-1)
         parts = np.array([c.parts for c in cuts], np.int64).reshape(len(cuts), len(facts.loops.extents))
         extents = np.array(facts.loops.extents, np.int64)
-        apart = np.array([_parts_apart(c) for c in cuts], np.int64).reshape(parts.shape)
+        apart = np.array([_parts_apart(c, facts.loops.extents) for c in cuts], np.int64).reshape(parts.shape)
         for itemsize, kept, reduced in reductions(facts):
             partials = apart[:, list(reduced)].prod(axis=1)
             waves = parts[:, list(reduced)].prod(axis=1) // partials
             results = parts[:, list(kept)].prod(axis=1)
             tile = np.prod(-(-extents[list(kept)] // parts[:, list(kept)]), axis=1, dtype=float)
             # Each result tile is made at one member, to which a tree brings the partial results of the others.
-            each = -(-results // np.array([_n_owners(c, kept) for c in cuts]))
+            each = -(-results // np.array([_n_owners(c, kept, facts.loops.extents) for c in cuts]))
             most = np.minimum(partials - 1, (FAN_IN - 1) * combining_tree(partials)[0]) * each
             mean = (partials - 1) * tile * results / self.n_members
             seconds = seconds + self.sent_seconds(most * tile, mean, itemsize, most)
@@ -147,9 +148,10 @@ class CostModel:
         """Return the bytes of the partial results that are sent to be combined."""
         nbytes = 0
         for itemsize, kept, reduced in reductions(facts):
-            apart = _parts_apart(sharding)
-            partials = prod(apart[a] for a in reduced)
-            nbytes += (partials - 1) * prod(facts.loops.extents[a] for a in kept) * itemsize
+            members = _members_apart(sharding, facts.loops.extents)
+            n_partials = prod(len(members[a]) for a in reduced)
+            is_one_there = all(0 in members[a] for a in reduced)  # where they are combined
+            nbytes += (n_partials - is_one_there) * prod(facts.loops.extents[a] for a in kept) * itemsize
         return nbytes
 
     # ---------------------------------------------------------------------------------------------- edges
@@ -186,16 +188,28 @@ class CostModel:
 
 
 @lru_cache(maxsize=16384)
-def _parts_apart(sharding: Sharding) -> tuple[int, ...]:
-    """Return the parts of each axis that lie on different members: without waves."""
-    size = sharding.mesh.axis_size
-    return tuple([prod(size(name) for name in names if not is_wave(name)) for names in sharding.axes])
+def _members_apart(sharding: Sharding, extents: tuple[int, ...]) -> tuple[frozenset[int], ...]:
+    """Return which of the members along each axis have parts of it that are not empty, by their numbers there; the
+    first of an axis without elements.
+    """
+    found = []
+    for axis, edges in enumerate(sharding.boundaries(extents)):
+        row, over, _ = dealing_of(sharding, axis)
+        n_row, n_over = (prod(map(sharding.mesh.axis_size, names)) for names in (row, over))
+        members = {k // n_row % n_over for k, (a, b) in enumerate(pairwise(edges)) if b > a}
+        found.append(frozenset(members or {0}))
+    return tuple(found)
+
+
+def _parts_apart(sharding: Sharding, extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many different members have parts of each axis that are not empty: one of an axis without elements."""
+    return tuple(map(len, _members_apart(sharding, extents)))
 
 
 @lru_cache(maxsize=16384)
-def _n_owners(sharding: Sharding, kept: tuple[int, ...]) -> int:
+def _n_owners(sharding: Sharding, kept: tuple[int, ...], extents: tuple[int, ...]) -> int:
     """Return how many members have tiles of a result whose axes run over these loops."""
-    return prod(_parts_apart(result_sharding(sharding, kept)))
+    return prod(_parts_apart(result_sharding(sharding, kept), tuple([extents[a] for a in kept])))
 
 
 def reductions(facts: StageFacts) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
