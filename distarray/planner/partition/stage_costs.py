@@ -21,6 +21,7 @@ from distarray.planner.plan import FAN_IN, Combine, Limits, combining_tree
 from distarray.planner.rates import Rates, Seconds
 from distarray.planner.shardings import result_sharding
 from distarray.sharding.dealing import dealing_of
+from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 
 #: Seconds that exceeding the memory limit of a member costs, and each byte above it: no plan that fits is dearer.
@@ -94,14 +95,14 @@ class CostModel:
         n_tasks = boxes.n_tiles.sum(axis=-1)
         parts = np.array([c.parts for c in cuts], np.int64).reshape(len(cuts), len(facts.loops.extents))
         extents = np.array(facts.loops.extents, np.int64)
-        apart = np.array([_parts_apart(c, facts.loops.extents) for c in cuts], np.int64).reshape(parts.shape)
+        apart = np.array([_parts_apart(c) for c in cuts], np.int64).reshape(parts.shape)
         for itemsize, kept, reduced in reductions(facts):
             partials = apart[:, list(reduced)].prod(axis=1)
             waves = parts[:, list(reduced)].prod(axis=1) // partials
             results = parts[:, list(kept)].prod(axis=1)
             tile = np.prod(-(-extents[list(kept)] // parts[:, list(kept)]), axis=1, dtype=float)
             # Each result tile is made at one member, to which a tree brings the partial results of the others.
-            each = -(-results // np.array([_n_owners(c, kept, facts.loops.extents) for c in cuts]))
+            each = -(-results // np.array([_n_owners(c, kept) for c in cuts]))
             most = np.minimum(partials - 1, (FAN_IN - 1) * combining_tree(partials)[0]) * each
             mean = (partials - 1) * tile * results / self.n_members
             seconds = seconds + self.sent_seconds(most * tile, mean, itemsize, most)
@@ -201,15 +202,17 @@ def _members_apart(sharding: Sharding, extents: tuple[int, ...]) -> tuple[frozen
     return tuple(found)
 
 
-def _parts_apart(sharding: Sharding, extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many different members have parts of each axis that are not empty: one of an axis without elements."""
-    return tuple(map(len, _members_apart(sharding, extents)))
+@lru_cache(maxsize=16384)
+def _parts_apart(sharding: Sharding) -> tuple[int, ...]:
+    """Return the parts of each axis that lie on different members: without waves."""
+    size = sharding.mesh.axis_size
+    return tuple([prod(size(name) for name in names if not is_wave(name)) for names in sharding.axes])
 
 
 @lru_cache(maxsize=16384)
-def _n_owners(sharding: Sharding, kept: tuple[int, ...], extents: tuple[int, ...]) -> int:
+def _n_owners(sharding: Sharding, kept: tuple[int, ...]) -> int:
     """Return how many members have tiles of a result whose axes run over these loops."""
-    return prod(_parts_apart(result_sharding(sharding, kept), tuple([extents[a] for a in kept])))
+    return prod(_parts_apart(result_sharding(sharding, kept)))
 
 
 def reductions(facts: StageFacts) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
