@@ -117,7 +117,7 @@ def measured(args: argparse.Namespace) -> Iterable[Row]:
         if args.size == "quick" and "quick" not in program.extents:
             extents = extents[:: max(1, len(extents) // 2)][:2]  # the smallest, and one in the middle
         for n in extents:
-            yield _measured(name, n, args)
+            yield _measured(name, program, n, args)
 
 
 def _programs(args: argparse.Namespace) -> dict[str, Any]:
@@ -141,18 +141,10 @@ def _cluster(n_workers: int | None) -> Iterator[None]:
         yield
 
 
-def _measured(name: str, n: int, args: argparse.Namespace) -> Row:
-    from benchmarks import cluster_operations, everyday
-    from benchmarks.everyday import ran
+def _measured(name: str, program: Any, n: int, args: argparse.Namespace) -> Row:
+    from benchmarks.everyday import operands_of, ran
     from benchmarks.ratios import interleaved, ratio
     from benchmarks.systems import IN_PROCESS
-
-    program = _programs(args)[name]
-
-    def operands_of(program: Any, n: int, system: Any) -> Any:
-        if args.cluster:
-            return cluster_operations.operands_of(program, n, system, args.cluster)
-        return everyday.operands_of(program, n, system)
 
     expected = ran(program, IN_PROCESS["numpy"], operands_of(program, n, IN_PROCESS["numpy"]))
     runs: dict[str, Callable[[], object]] = {}
@@ -162,7 +154,7 @@ def _measured(name: str, n: int, args: argparse.Namespace) -> Row:
         try:
             with _patience(args.patience), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what peers say of their own chunks
-                operands = operands_of(program, n, system)
+                operands = operands_of(program, n, system, args.cluster)
                 found = ran(program, system, operands)
                 for x, y in zip(found, expected, strict=True):
                     np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-6, atol=1e-9)

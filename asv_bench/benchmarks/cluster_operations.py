@@ -5,15 +5,14 @@ Operands are placed before the clock starts, a block of rows at each worker; res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .everyday import Everyday, Host
-from .systems import System
 
-__all__ = ["PROGRAMS", "operands_of"]
+__all__ = ["PROGRAMS"]
 
 #: Columns of the operands: 160 MB each at S.
 COLUMNS = 1000
@@ -103,10 +102,3 @@ _OPERATIONS: dict[str, dict[str, Callable[..., Any]]] = {
 PROGRAMS: dict[str, Everyday] = {
     name: Everyday(group, run, _rows, ROWS) for group, rows in _OPERATIONS.items() for name, run in rows.items()
 }
-
-
-def operands_of(program: Everyday, n: int, system: System, n_workers: int) -> Sequence[Any]:
-    """Return the operands of a program, a block of rows at each of so many workers; the same for all systems."""
-    found = [system.spread(x, n_workers) for x in program.operands(n, np.random.default_rng(0))]
-    system.finish(*found)
-    return found

@@ -325,9 +325,16 @@ def arrays_of(program: Everyday) -> Any:
     return run
 
 
-def operands_of(program: Everyday, n: int, system: System) -> list[Any]:
-    """Return the operands of a program, placed in a system; the same for all of them."""
-    return [system.put(x) for x in program.operands(n, np.random.default_rng(0))]
+def operands_of(program: Everyday, n: int, system: System, n_workers: int | None = None) -> list[Any]:
+    """Return the operands of a program, placed in a system; the same for all of them. With a number of workers, a block
+    of rows lies at each of these.
+    """
+    operands = program.operands(n, np.random.default_rng(0))
+    if n_workers is None:
+        return [system.put(x) for x in operands]
+    found = [system.spread(x, n_workers) for x in operands]
+    system.finish(*found)
+    return found
 
 
 def ran(program: Everyday, system: System, operands: Sequence[Any]) -> tuple[Any, ...]:

@@ -208,10 +208,7 @@ def resolve_cut(
     MemoryBudgetError
         If it has more than `MAX_TILES` tiles.
     """
-    if isinstance(cut.rule, Assembled):
-        sharding = _assembled(cut.rule, loops.extents, nodes, lying, mesh)
-    else:
-        sharding = _resolved(cut, loops, readings, nodes, base, mesh)
+    sharding = _resolved(cut, loops, readings, nodes, base, mesh, lying)
     n_tiles = prod([n for _, n in cut.waves], start=sharding.n_tiles)
     if n_tiles > MAX_TILES:
         raise MemoryBudgetError(
@@ -240,7 +237,13 @@ def with_waves(sharding: Sharding, waves: Iterable[tuple[int, int]]) -> Sharding
 
 
 def _resolved(
-    cut: Cut, loops: Loops, readings: Sequence[Reading], nodes: Sequence[Expr], base: Reading | None, mesh: Mesh
+    cut: Cut,
+    loops: Loops,
+    readings: Sequence[Reading],
+    nodes: Sequence[Expr],
+    base: Reading | None,
+    mesh: Mesh,
+    lying: Callable[[int], Sharding | None],
 ) -> Sharding:
     n = len(loops.extents)
     rule = cut.rule
@@ -270,33 +273,28 @@ def _resolved(
         )
     if isinstance(rule, Parts):
         return type_of_parts(rule, loops.extents, _layout(loops, readings, rule.order), mesh)
+    if isinstance(rule, Assembled) and (found := edges_of_pieces(rule, nodes, lying)) is not None:
+        return _assembled(rule.loop, loops.extents, *found)
     axes: list[tuple[str, ...]] = [()] * n
-    if isinstance(rule, Along):
+    if isinstance(rule, Along | Assembled):
         axes[rule.loop] = tuple(reversed(mesh.names))
     return Sharding(mesh, tuple(axes))
 
 
 def _assembled(
-    rule: Assembled,
-    extents: tuple[int, ...],
-    nodes: Sequence[Expr],
-    lying: Callable[[int], Sharding | None],
-    mesh: Mesh,
+    loop: int, extents: tuple[int, ...], mesh: Mesh, names: tuple[str, ...], rounds: Sequence[tuple[int, ...]]
 ) -> Sharding:
-    """Return the type under which pieces stay where they lie; short gaps between them belong to the tile before."""
-    found = edges_of_pieces(rule, nodes, lying)
+    """Return the type under which pieces stay where they lie (`edges_of_pieces`); short gaps between them belong to the
+    tile before.
+    """
     axes: list[tuple[str, ...]] = [()] * len(extents)
     bounds: list[tuple[int, ...] | None] = [None] * len(extents)
-    if found is None:
-        axes[rule.loop] = tuple(reversed(mesh.names))
-        return type_of(mesh, tuple(axes))
-    mesh, names, rounds = found
-    axes[rule.loop] = names
+    axes[loop] = names
     if len(rounds) > 1:
         mesh = mesh.with_waves(len(rounds))
-        axes[rule.loop] = (*names, mesh.names[-1])
+        axes[loop] = (*names, mesh.names[-1])
     inner = [e for edges in rounds for e in edges[:-1]]
-    bounds[rule.loop] = (0, *inner[1:], extents[rule.loop])
+    bounds[loop] = (0, *inner[1:], extents[loop])
     return type_of(mesh, tuple(axes), tuple(bounds))
 
 

@@ -176,7 +176,7 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Others) -> Flig
         return running.begun(env, order, wanted, others)
     except MemoryBudgetError:
         # What nobody asked for is kept where there is room for it.
-        least = aimed | written([n for n in order if n.memo is None and id(n) not in aimed])
+        least = aimed | written(order, aimed)
         if least == wanted:
             raise
         return running.begun(env, order, least, others)

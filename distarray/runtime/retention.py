@@ -47,15 +47,15 @@ def retained(
     nothing could hold. The rest as long as it fits the memory limit; what a kernel makes from nothing goes first, then
     what is largest: a handle on an array larger than memory streams.
     """
-    live = _live([n for n in order if n.memo is None and id(n) not in aimed])
+    live = _live(order, aimed)
+    if not live or config.get("retain") == "none":
+        return {id(n) for n in live if n.op.family.is_write}
     if any(n.op.family.is_created for n in live):
         parts = _read_in_parts(order, live)
         live = [n for n in live if n not in parts]
         if not is_rehearsed:
             for n, nbytes in parts.items():
-                _made_apart[n] = _made_apart.get(n, 0) + nbytes
-    if not live or config.get("retain") == "none":
-        return {id(n) for n in live if n.op.family.is_write}
+                _count_apart(n, nbytes)
     room = safe_nbytes(env)
     kept = set()
     for n in sorted(live, key=lambda n: (not n.op.family.is_write, n.op.family.is_created, n.nbytes)):
@@ -65,14 +65,15 @@ def retained(
     return kept
 
 
-def written(nodes: Sequence[Expr]) -> set[int]:
-    """Return those of the pending nodes whose results are kept in any case: written bases."""
-    return {id(n) for n in _live(nodes) if n.op.family.is_write}
+def written(order: Sequence[Expr], aimed: Collection[int]) -> set[int]:
+    """Return those of the pending nodes whose results are kept in any case: written bases. See `retained`."""
+    return {id(n) for n in _live(order, aimed) if n.op.family.is_write}
 
 
-def _live(nodes: Sequence[Expr]) -> list[Expr]:
-    """Return the pending nodes that live handles refer to, and that can be kept."""
-    shown = {id(n): n for n in map(_shown, nodes) if n is not None}
+def _live(order: Sequence[Expr], aimed: Collection[int]) -> list[Expr]:
+    """Return the pending nodes that live handles refer to, that can be kept, and that nobody asked for."""
+    beside = [n for n in order if n.memo is None and id(n) not in aimed]
+    shown = {id(n): n for n in map(_shown, beside) if n is not None}
     return [n for n in shown.values() if n.memo is None and not n.op.repeatable and not is_beyond_memory(n)]
 
 
@@ -85,7 +86,7 @@ def _read_in_parts(order: Sequence[Expr], live: Sequence[Expr]) -> dict[Expr, in
         if reader.memo is None and parts:
             for n in reader.nodes():
                 if n in parts:
-                    parts[n] += _n_read(reader.runtime, n) * n.dtype.itemsize if reader.op is GET else n.nbytes
+                    parts[n] += _nbytes_read(reader, n)
     return {n: nbytes for n, part in parts.items() if (nbytes := _nbytes_apart(n, part))}
 
 
@@ -112,27 +113,34 @@ def is_made_apart(node: Expr, part: Expr) -> bool:
             return False
         for o in n.nodes():
             if o.memo is None and o.op.family.is_created and not o.op.repeatable:
-                nbytes += _n_read(n.runtime, o) * o.dtype.itemsize if n.op is GET else o.nbytes
+                nbytes += _nbytes_read(n, o)
         if not (n.op is GET or n.op.kind == "map" or n.op.family.is_created):
             return False
     if counted := _nbytes_apart(node, nbytes) if nbytes else 0:
-        _made_apart[node] = _made_apart.get(node, 0) + counted
+        _count_apart(node, counted)
     return counted > 0
 
 
-def _n_read(lens: Affine, node: Expr) -> int:
-    """Return how many elements of a node are made for a view of it: those of a box, of whole grains of what lies in a
-    store.
+def _count_apart(node: Expr, nbytes: int) -> None:
+    _made_apart[node] = _made_apart.get(node, 0) + nbytes
+
+
+def _nbytes_read(reader: Expr, node: Expr) -> int:
+    """Return how many bytes of a node are made for one reader: for a view those of a box, of whole grains of what lies
+    in a store.
     """
+    if reader.op is not GET:
+        return node.nbytes
+    lens: Affine = reader.runtime
     if 0 in lens.shape:
         return 0  # a store without elements may have grains without any
     grain = getattr(node.runtime, "grain", None) or (1,) * node.ndim
-    n_read = 1
+    nbytes: int = node.dtype.itemsize
     for (axis, start, step), g, extent in zip(lens.terms, grain, node.shape, strict=True):
         n = 1 if axis is None else lens.shape[axis]
         first, last = sorted((start, start + step * (n - 1)))
-        n_read *= min((last // g - first // g + 1) * g, extent)
-    return n_read
+        nbytes *= min((last // g - first // g + 1) * g, extent)
+    return nbytes
 
 
 def _shown(node: Expr) -> Expr | None:

@@ -85,7 +85,7 @@ def test_operations_on_workers_give_numpys_values(cluster4: Any, name: str) -> N
     program = cluster_operations.PROGRAMS[name]
     (n,) = program.extents["XS"]
     expected = ran(program, IN_PROCESS["numpy"], program.operands(n, np.random.default_rng(0)))
-    operands = cluster_operations.operands_of(program, n, IN_PROCESS["distarray"], 4)
+    operands = operands_of(program, n, IN_PROCESS["distarray"], 4)
     assert all(x.sharding.parts == (4, 1) for x in operands)
     for x, y in zip(ran(program, IN_PROCESS["distarray"], operands), expected, strict=True):
         np.testing.assert_allclose(np.asarray(x), y, rtol=1e-9, atol=1e-12)

@@ -53,6 +53,11 @@ class Boxes:
         """Return the elements that each member has."""
         return np.prod(self.hi - self.lo, axis=-1, dtype=float) * self.share
 
+    @property
+    def by_round(self) -> tuple[Boxes, ...]:
+        """Return what members have of each round, one box of each member."""
+        return self.rounds or (self,)
+
     def spanned(self, axes: Sequence[int]) -> Numbers:
         """Return the elements of an array that has some of the axes, as far as a member has them."""
         hull = np.prod((self.hi - self.lo)[..., list(axes)], axis=-1, dtype=float)
@@ -167,9 +172,8 @@ def stacked(boxes: Sequence[Boxes]) -> Boxes:
 
 def _round(boxes: Boxes, k: int) -> Boxes:
     """Return what members have of one round; what has a single box has it in the first."""
-    rounds = boxes.rounds or (boxes,)
-    if k < len(rounds):
-        return rounds[k]
+    if k < len(boxes.by_round):
+        return boxes.by_round[k]
     return Boxes(boxes.lo, boxes.lo, np.zeros_like(boxes.n_tiles), boxes.share)
 
 
@@ -272,7 +276,7 @@ def moved(view: View, loops: Loops, held: Boxes, boxes: Boxes) -> Numbers:
     """
     need: Numbers = 0.0
     have: Numbers = None
-    for part in boxes.rounds or (boxes,):
+    for part in boxes.by_round:
         wanted, has_at_most = needed(view, loops, part), np.where(part.n_tiles > 0, part.share, 0.0)
         needs = has_at_most
         for axis, (lo, hi) in enumerate(wanted):
@@ -280,7 +284,7 @@ def moved(view: View, loops: Loops, held: Boxes, boxes: Boxes) -> Numbers:
                 needs = needs * (hi - lo)
         need = need + needs
         distinct = [_distinct(lo, hi) for lo, hi in wanted]
-        for own in held.rounds or (held,):
+        for own in held.by_round:
             common = _common(view, own, distinct, has_at_most)
             have = common if have is None else np.add(have, common, out=have)
     return np.subtract(need, have, out=have)

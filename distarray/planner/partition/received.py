@@ -32,7 +32,7 @@ class Received:
             What members have of the node, and work on: for one cut each.
         """
         again = np.zeros(elements.shape)
-        for part in boxes.rounds or (boxes,):
+        for part in boxes.by_round:
             again += self._again(node, source_boxes(view, loops, part), held)
         return np.maximum(elements - again, 0.0)
 
@@ -42,7 +42,7 @@ class Received:
         known, n = self._boxes.get(node, (np.empty((2, 1, *lo.shape), np.int64), 0))
         first, last = np.maximum(lo, known[0, :n]), np.minimum(hi, known[1, :n])
         again = _volume(first, last)
-        for part in held.rounds or (held,):
+        for part in held.by_round:
             again -= _volume(np.maximum(first, part.lo[0]), np.minimum(last, part.hi[0]))
         if n == known.shape[1]:
             known = np.concatenate([known, np.empty_like(known)], axis=1)
