@@ -20,6 +20,7 @@ from distarray.composed.numpy_signatures import argmax, argmin, corrected, cumpr
 from distarray.composed.ufunc_reductions import reduce
 from distarray.composed.views import as_distarray, as_number
 from distarray.dtypes import as_dtype
+from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, reductions
 from distarray.ops.families import by_numpy, ready_made
@@ -178,7 +179,7 @@ def _fitting(value: Any, shape: Shape) -> Any:
     own = np.shape(value)
     n_more = max(len(own) - len(shape), 0)
     last = own[n_more:]
-    if own[:n_more] != (1,) * n_more or np.broadcast_shapes(last, shape) != shape:
+    if own[:n_more] != (1,) * n_more or broadcast_shapes(last, shape) != shape:
         raise ValueError(f"could not broadcast input array from shape {own} into shape {shape}")
     return value if last == own else np.reshape(value, last)
 

@@ -112,7 +112,10 @@ def rehearse(
     if made is None:
         return None
     plan, graph, lowered = made.plan, made.graph, made.lowered
-    in_tasks = sum(a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray))
+    host_bytes = 0
+    if env.is_cluster:
+        in_tasks = sum(a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray))
+        host_bytes = made.host_bytes + in_tasks
     programs = programs_of(made.instance, others)
     # As the planner counts what it compares: by the types that arrays have, or will have before it runs.
     problem = PartitionProblem(graph, env.mesh, planning.limits_of(env), rates_for(env), plan.stages)
@@ -120,7 +123,7 @@ def rehearse(
         made,
         traffic_of(lowered, graph),
         memory_of(made.instance, programs),
-        made.host_bytes + in_tasks if env.is_cluster else 0,
+        host_bytes,
         problem.place(plan.stages),
         sum([stage_bound(facts, env.size) for facts in problem.facts]),
         0 if programs is None else len(programs.by_member),

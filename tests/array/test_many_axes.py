@@ -33,6 +33,7 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "write, mesh": lambda xp, a, b: written(a, np.ix_([1, 0], [2, 0], *[[0]] * (N_AXES - 2)), 7),
     "take_along_axis": lambda xp, a, b: xp.take_along_axis(a, xp.zeros(a.shape, int), 0),
     "where": lambda xp, a, b: xp.where(a > 2, a, b),
+    "nan_to_num": lambda xp, a, b: xp.nan_to_num(xp.where(a > 2, np.nan, a), nan=7),
 }
 
 
