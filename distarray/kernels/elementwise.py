@@ -50,6 +50,17 @@ _EXACT_ON_COMPLEX = frozenset(
 #: Results that depend on the place in a contiguous array: see the module's docstring.
 _NEED_WHOLE_VECTORS = frozenset("maximum minimum fmax fmin clip power float_power astype".split())
 
+#: As fast as memory; others take several times as long, at least (measured: 4 to 60 times).
+_QUICK = frozenset(
+    """
+    add subtract multiply divide square negative positive absolute conjugate copysign maximum minimum fmax fmin clip
+    floor ceil trunc rint equal not_equal less less_equal greater greater_equal isnan isinf isfinite signbit
+    bitwise_and bitwise_or bitwise_xor invert left_shift right_shift where copy real imag astype complex
+    """.split()
+)
+#: How many times as long the others count.
+_SLOW = 4
+
 _ALIASES = {"reshard": "copy", "scalar": "copy"}
 
 #: Elements of the longest vector register times the unrolling of numpy's kernels, for every dtype.
@@ -70,12 +81,15 @@ class Elementwise:
         Whether strided operands, broadcast operands and a strided `out` give the same bits as contiguous ones.
     has_inplace
         Whether `out` may be one of the operands.
+    work
+        Of an element, see `threads.HELPED`.
     """
 
     name: str
     call: Call
     is_exact: bool
     has_inplace: bool
+    work: int
 
 
 @lru_cache(maxsize=1024)
@@ -105,7 +119,8 @@ def elementwise(name: str, params: tuple[Any, ...], dtype: DType, operands: tupl
     inplace = exact and isinstance(call, np.ufunc)
     if not exact and canonical in _NEED_WHOLE_VECTORS:
         call = whole_vectors(call, dtype)
-    return Elementwise(event_name(name), call, exact, inplace)
+    nbytes = sum([d.itemsize for d in (dtype, *operands) if d is not None])
+    return Elementwise(event_name(name), call, exact, inplace, nbytes if is_quick(canonical) else nbytes * _SLOW)
 
 
 def event_name(name: str) -> str:
@@ -150,6 +165,11 @@ def is_exact(name: str, dtypes: tuple[DType, ...]) -> bool:
     if name == "astype":  # the result comes first. Of what does not fit an integer, any bits may come
         return dtypes[0].kind not in "iu"
     return name in (_EXACT_ON_COMPLEX if "c" in kinds else _EXACT_ON_REALS)
+
+
+def is_quick(name: str) -> bool:
+    """Return whether a function, by the name that `numpy_name` returns, is as fast as memory."""
+    return name in _QUICK
 
 
 @lru_cache(maxsize=1024)

@@ -24,15 +24,15 @@ from distarray.kernels.backends import NUMPY, empty_for
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
-from distarray.kernels.elementwise import Elementwise, elementwise, event_name, is_exact, numpy_name
+from distarray.kernels.elementwise import Elementwise, elementwise, event_name, is_quick, numpy_name
 from distarray.kernels.folds import FOLD
 from distarray.kernels.listening import Listener, listener
 from distarray.kernels.loans import copied, is_ours, owned, reshaped
 from distarray.kernels.monoids import MONOIDS, Within, finish_reduction
-from distarray.kernels.outcomes import Reduction
+from distarray.kernels.outcomes import Reduction, reduction_work
 from distarray.kernels.program import REDUCED_SLICE, shared_program
 from distarray.kernels.reporting import report
-from distarray.kernels.slices import boxes, reduced_extents
+from distarray.kernels.slices import boxes, copy_by_threads, reduced_extents
 from distarray.kernels.threads import HELPED
 from distarray.types import DType, HostArray, Shape
 
@@ -40,6 +40,10 @@ from distarray.types import DType, HostArray, Shape
 RECYCLED = 1 << 16
 #: Bytes up to which a block is reduced at once; the bits of sums change there, wherever they are computed.
 IN_SLICES = 2 << 20
+#: Bytes from which elements are copied by all threads.
+SPREAD = 1 << 20
+#: Work of an element (`threads.HELPED`) that hardly any operation exceeds.
+MOST_WORK = 256
 _NONE: Mapping[int, Sequence[Expr]] = MappingProxyType({})
 
 
@@ -168,8 +172,12 @@ def passes_of(steps: Sequence[Expr], values: Mapping[int, Any]) -> dict[int, lis
             if node.op.kind == "map" and readers[id(node)] <= own:
                 own.add(id(node))
                 members.append(node)
-        shape = last.nodes()[0].shape if is_reduction else last.shape
-        if prod(shape) >= HELPED and not any(map(late_params, members)):
+        swept = last.nodes()[0] if is_reduction else last
+        n = prod(swept.shape)
+        if n * len(members) * MOST_WORK < HELPED or any(map(late_params, members)):
+            continue
+        work = sum([_work(node) for node in members if node.op.kind == "map"])
+        if n * (work + reduction_work(swept.dtype) * is_reduction) >= HELPED:
             found[id(last)] = members[::-1]
     return found
 
@@ -413,10 +421,15 @@ def _map(
     return called(function, args, shape, node.dtype, out)
 
 
-def is_exact_map(node: Expr) -> bool:
-    """Return whether an elementwise operation is one of those of IEEE 754, which are quick."""
-    dtypes = [o.dtype for o in node.operands if type(o) is Expr]
-    return is_exact(numpy_name(node.op.name), (node.dtype, *dtypes))
+def _work(node: Expr) -> int:
+    """Return the work of an element of an elementwise operation (`threads.HELPED`)."""
+    dtypes = tuple([o.dtype if type(o) is Expr else None for o in node.operands])
+    return elementwise(node.op.name, node.params, node.dtype, dtypes).work
+
+
+def is_quick_map(node: Expr) -> bool:
+    """Return whether an elementwise operation is as fast as memory."""
+    return is_quick(numpy_name(node.op.name))
 
 
 def _function(name: str, params: tuple[Any, ...], dtype: DType, args: Sequence[Any]) -> Elementwise:
@@ -467,9 +480,17 @@ def _put(
     node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
 ) -> HostArray:
     base: HostArray = values[id(node.operands[0])]
-    value = node.operands[1]
+    value, lens = node.operands[1], node.runtime
     new = base if _may_overwrite(node, values, uses, root, fresh) else copied(base)
-    node.runtime.write(new, values[id(value)] if type(value) is Expr else value)
+    if type(value) is not Expr:
+        lens.write(new, value)
+        return new
+    given = values[id(value)]
+    is_large = value.nbytes >= SPREAD and given.dtype == new.dtype and lens.is_injective
+    if is_large and not np.may_share_memory(new, given):
+        copy_by_threads(given, lens.writable(new))
+    else:
+        lens.write(new, given)
     return new
 
 

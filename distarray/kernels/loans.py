@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from distarray.kernels.buffers import POOL, SMALLEST, Lease
-from distarray.kernels.slices import copy_out
+from distarray.kernels.slices import copy_by_threads
 from distarray.types import HostArray, Shape
 
 
@@ -154,7 +154,7 @@ def copied(block: HostArray) -> HostArray:
     if block.nbytes < SMALLEST or block.dtype.hasobject:
         return np.array(block, order="C")
     out = POOL.take(block.shape, block.dtype)
-    copy_out(block, out)
+    copy_by_threads(block, out)
     return out
 
 

@@ -35,7 +35,7 @@ from distarray.kernels.compiled import compiled_for
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Partial, Within
 from distarray.kernels.namespaces import Block
-from distarray.kernels.outcomes import ErrModes, Noted, Outcome, Reduction
+from distarray.kernels.outcomes import ErrModes, Noted, Outcome, Reduction, reduction_work
 from distarray.kernels.schedule import Call, Schedule, Scheduler, Scratch, SliceState, Step
 from distarray.kernels.slices import (
     SharedSlices,
@@ -56,7 +56,9 @@ LARGEST_REDUCED_SLICE = 1 << 20
 #: A box of at most so many elements runs without slices and scratch: preparing these takes tens of microseconds.
 WHOLE = 16_384
 #: Bounds of the elements of other slices, and the bytes that all live slices of one pass should fit in.
-SMALLEST_SLICE, LARGEST_SLICE, CACHE_NBYTES = 8_192, 65_536, 1 << 21
+SMALLEST_SLICE, LARGEST_SLICE, CACHE_NBYTES = 8_192, 1 << 18, 1 << 21
+#: Slices for each thread where the cache asks for none: one may be late.
+PER_THREAD = 2
 #: A narrow register has at most a fourth of the elements of the box: it is computed at its own shape.
 NARROW = 4
 #: One call of a program that runs whole: name, function, first and second operand (-1: none), all operands if they are
@@ -478,23 +480,37 @@ class _SlicedRun:
         if self.calls or any(MONOIDS[r.monoid].is_ordered(r.dtype) for r in self.program.reductions):
             return REDUCED_SLICE
         n = math.prod(self.shape)
-        return max(REDUCED_SLICE, min(LARGEST_REDUCED_SLICE, n // (4 * threads_for(n))))
+        return max(REDUCED_SLICE, min(LARGEST_REDUCED_SLICE, n // (4 * self._n_threads())))
 
     def _budget(self, arrays: Sequence[HostArray]) -> int:
-        """Return the elements of a slice, such that what is alive at one time fits the cache; copies of memory as it
-        lies are in no need of any, and long ones go past it.
+        """Return the elements of a slice, such that what is alive at one time fits the cache; a call along memory as it
+        lies is in no need of one, and long copies go past it.
         """
-        if not self.calls and all(a.ndim == 1 and a.flags.c_contiguous for a in arrays):
-            n = math.prod(self.shape)
-            return -(-n // threads_for(n))
+        if self._needs_no_scratch() and all(a.ndim == 1 and a.flags.c_contiguous for a in arrays):
+            n = self._n_threads()
+            return -(-math.prod(self.shape) // (n if n == 1 else PER_THREAD * n))
         nbytes = sum(a.itemsize for a in arrays) + 2 * max((c.dtype.itemsize for c in self.calls), default=0)
         return max(SMALLEST_SLICE, min(LARGEST_SLICE, CACHE_NBYTES // nbytes // 1024 * 1024))
+
+    def _needs_no_scratch(self) -> bool:
+        """Return whether each slice of contiguous arrays is one call, which writes where the output is to be."""
+        if len(self.calls) > 1 or self.is_aliased:
+            return False
+        return all(self.dtypes[r] == out.dtype for r, out in zip(self.program.outputs, self.outputs, strict=True))
+
+    def _n_threads(self) -> int:
+        """Return how many threads can work at the slices."""
+        work = sum([call.function.work for call in self.calls])
+        work += sum([reduction_work(self.dtypes[r.register]) for r in self.program.reductions])
+        if not self.calls:
+            work += sum([2 * self.dtypes[r].itemsize for r in self.program.outputs])
+        return threads_for(math.prod(self.shape), work)
 
     def run(self) -> Outcome:
         """Run all slices, in this thread and in those that help; return the outputs and the partials."""
         in_order, slices = InOrder(self.accumulators), SharedSlices(self._slices())
         n_slices = math.prod(-(-n // e) for n, e in zip(self.box, self.slice, strict=True))
-        n = min(threads_for(math.prod(self.box) * max(len(self.calls), 1)), n_slices)
+        n = min(self._n_threads(), n_slices)
         started = time.perf_counter()
         if n < 2:
             self._take(slices, in_order, self.current)

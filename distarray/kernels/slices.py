@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.kernels.threads import run_along, threads_for
 from distarray.types import HostArray
 
 Extents = tuple[int, ...]
@@ -106,6 +107,23 @@ def copy_out(x: HostArray, out: HostArray) -> None:
         copy_across(x, out)
     else:
         np.copyto(out, x)
+
+
+def copy_by_threads(x: HostArray, out: HostArray) -> None:
+    """Copy ``out[...] = x``, cast, in this thread and in those that are free; they share no memory."""
+    n = threads_for(out.size, out.itemsize + x.itemsize)
+    axes = [axis for axis, extent in enumerate(out.shape) if extent >= n]
+    if n < 2 or not axes:
+        copy_out(x, out)
+        return
+    axis = max(axes, key=lambda axis: abs(out.strides[axis]))
+    whole = np.broadcast_to(x, out.shape)
+
+    def part(begin: int, end: int) -> None:
+        here = (*[slice(None)] * axis, slice(begin, end))
+        copy_out(whole[here], out[here])
+
+    run_along(out.shape[axis], n, part)
 
 
 def slice_extents(shape: Extents, budget: int) -> Extents:

@@ -21,8 +21,11 @@ from distarray import hooks
 from distarray.kernels.inside import inside_task
 from distarray.sharding.cuts import boundaries
 
-#: Elements, each computed by some instructions, from which on help is asked for: it comes some ten microseconds later.
-HELPED = 1 << 19
+#: Work from which on help is asked for, which comes some ten microseconds later: bytes that are read and written once,
+#: as fast as memory; what takes longer counts as more (`elementwise`).
+HELPED = 1 << 24
+#: Work of an element that is computed by some instructions.
+SOME = 32
 
 #: What a thread is to do.
 Work: TypeAlias = Callable[[], None]
@@ -65,9 +68,15 @@ def _helpers() -> Helpers | None:
     return None if hooks.find_helpers is None else hooks.find_helpers()
 
 
-def threads_for(n_elements: int) -> int:
-    """Return how many threads can work at a kernel of this thread, this one included: one where it is small."""
-    helpers = _helpers() if n_elements >= HELPED else None
+def threads_for(n_elements: int, work: int = SOME) -> int:
+    """Return how many threads can work at a kernel of this thread, this one included: one where it is small.
+
+    Parameters
+    ----------
+    work
+        Of each element, see `HELPED`.
+    """
+    helpers = _helpers() if n_elements * work >= HELPED else None
     return 1 if helpers is None else helpers.n_threads
 
 

@@ -8,7 +8,7 @@ from math import prod
 from distarray.expr.expr import calls_functions
 from distarray.expr.joins import PRODUCT
 from distarray.kernels.specs import Parting
-from distarray.kernels.threads import HELPED
+from distarray.kernels.threads import HELPED, SOME
 from distarray.lower.records import Draft
 from distarray.lower.state import Lowering
 
@@ -40,7 +40,7 @@ def parting(low: Lowering, draft: Draft) -> Parting | None:
         and all(axes.count(loop) <= 1 for axes in loops.operands)
         and any(loop in axes for axes in loops.operands)
     ]
-    if not free or prod(extents) < HELPED:
+    if not free or prod(extents) * SOME < HELPED:
         return None
     loop = next((i for i in free if extents[i] >= LONG * n_threads), max(free, key=extents.__getitem__))
     results = zip(loops.results, node.dtypes, strict=True)

@@ -59,15 +59,14 @@ def most_nbytes(env: Environment) -> int:
 
 
 def is_small(
-    order: Sequence[Expr], env: Environment, in_passes: Collection[int] = (), coming: Collection[int] = ()
+    order: Sequence[Expr], env: Environment, spread: Collection[int] = (), coming: Collection[int] = ()
 ) -> bool:
     """Return whether every array is one small block in this process (`most_nbytes`), or made in few and quick steps.
 
     Parameters
     ----------
-    in_passes
-        ``id`` of the nodes that are computed in passes over memory, on all threads, as a plan has them, and of what
-        is read there alone.
+    spread
+        ``id`` of the nodes that are computed on all threads, as a plan has them, and of what is read there alone.
     coming
         ``id`` of the nodes whose blocks workers have that may come here.
 
@@ -102,7 +101,7 @@ def is_small(
             for s in node.shape:
                 n *= s
             if n > most and node.op.kind != "get":
-                is_larger |= id(node) not in in_passes
+                is_larger |= id(node) not in spread
                 if n > env.block_nbytes:
                     return False
         if limit < most and not is_light(node, limit):
@@ -152,7 +151,7 @@ def _is_quick(node: Expr) -> bool:
     is_free = family.is_view or (family.is_created and node.op.repeatable)
     if node.memo is not None or is_free or family.is_gather:
         return True
-    return family.is_fused and (node.op.kind != "map" or interpreter().is_exact_map(node))
+    return family.is_fused and (node.op.kind != "map" or interpreter().is_quick_map(node))
 
 
 def is_light(node: Expr, limit: int) -> bool:
@@ -247,10 +246,11 @@ def is_settled_alone(node: Expr) -> bool:
         steps, values = found
         read = {id(o): o for step in steps for o in step.nodes() if id(o) in values}
         passes = interpreter().passes_of(steps, values)
-        in_passes = {id(node) for nodes in passes.values() for node in nodes}
-        read_apart = {id(o) for step in steps if id(step) not in in_passes for o in step.nodes()}
-        in_passes.update(read.keys() - read_apart)
-        if not is_small([*read.values(), *steps], env, in_passes):
+        spread = {id(node) for nodes in passes.values() for node in nodes}
+        spread.update([id(step) for step in steps if step.op.kind == "put" or step.op.name == "empty"])
+        read_apart = {id(o) for step in steps if id(step) not in spread for o in step.nodes()}
+        spread.update(read.keys() - read_apart)
+        if not is_small([*read.values(), *steps], env, spread):
             return False
     helpers = helpers_for(env)
     try:
