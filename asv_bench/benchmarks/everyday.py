@@ -286,7 +286,7 @@ _SCRIPTS: dict[str, Everyday] = {
 
 
 def _operation(run: Callable[..., Any], operands: Any, group: str = "operations", **how: bool) -> Everyday:
-    return Everyday(group, run, operands, {"XS": (64,), "quick": (1000,), "S": (4000,)}, **how)
+    return Everyday(group, run, operands, {"XS": (64,), "quick": (1000,), "S": (1000, 4000)}, **how)
 
 
 PROGRAMS: dict[str, Everyday] = {
