@@ -34,7 +34,9 @@ from distarray.runtime import counters, small
 from distarray.types import HostArray
 
 #: Bytes of all operands together: with more of them the work takes longer than the way through nodes.
-MOST_NBYTES = 1 << 18
+MOST_NBYTES = 1 << 20
+#: The same of `_SLOW` functions.
+MOST_SLOW_NBYTES = 1 << 18
 _NONE: Mapping[str, Any] = {}
 #: Types of arguments that hold no array.
 _PLAIN = frozenset({bool, int, float, complex, str, type(None), slice, type(Ellipsis), type, type(np._NoValue)})
@@ -87,10 +89,10 @@ def _first(seen: Sequence[_Seen]) -> Handle | None:
 
 
 def _gathered(
-    args: Sequence[Any], options: Mapping[str, Any], seen: list[_Seen]
+    args: Sequence[Any], options: Mapping[str, Any], seen: list[_Seen], most: int = MOST_NBYTES
 ) -> tuple[list[Any], dict[str, Any], Handle] | None:
     """Return the arguments of numpy's function with blocks in the places of arrays, which are added to `seen`, and the
-    first array of ours; None where they are not small and here.
+    first array of ours; None where they are not here, or have more than `most` bytes.
     """
     try:
         given = [_here(value, seen) for value in args]
@@ -99,11 +101,18 @@ def _gathered(
         return None
     nbytes = sum([block.nbytes for _, block in seen])
     x = _first(seen)
-    if x is None or nbytes > MOST_NBYTES or not small.is_eager(nbytes, x._base.type.env):
+    if x is None or nbytes > most or not small.is_eager(nbytes, x._base.type.env):
         return None
     return given, named, x
 
 
+#: Functions that look at each element many times, or at it among all others: threads share that work.
+_SLOW = frozenset(
+    {
+        *(np.unique, np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d, np.isin, np.lexsort),
+        *(np.searchsorted, np.digitize, np.interp, np.histogram, np.histogram2d, np.histogramdd),
+    }
+)
 #: Functions that sort by NumPy's default, which leaves half precision numbers out of order (`kernels.sorting`).
 _SORTS = frozenset({np.unique, np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d})
 
@@ -122,7 +131,8 @@ def call_by_numpy(
         From the arguments, the bytes that the result may take; None: about as many as the operands.
     """
     seen: list[_Seen] = []
-    if "out" in options or (found := _gathered(args, options, seen)) is None:
+    most = MOST_SLOW_NBYTES if function in _SLOW else MOST_NBYTES
+    if "out" in options or (found := _gathered(args, options, seen, most)) is None:
         return None
     given, named, x = found
     if function in _SORTS and any(block.dtype == np.float16 for _, block in seen):

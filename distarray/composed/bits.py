@@ -9,7 +9,7 @@ import numpy as np
 from distarray.arguments import MAX_COUNT, choice, integer, normalize_axis
 from distarray.array.array import DistArray
 from distarray.composed.views import as_distarray, moveaxis
-from distarray.ops import elementwise, padding, reductions
+from distarray.ops import bits, padding
 from distarray.ops.families import by_numpy
 from distarray.types import HostArray
 
@@ -25,11 +25,13 @@ def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> DistA
     if x.dtype.kind not in "biu":
         raise TypeError("Expected an input array of integer or boolean data type")
     x, axis = _vectors(x, axis)
-    weights = _of_bits(bitorder)
+    choice(bitorder, ("big", "little"), "bitorder")
     n = x.shape[-1]
-    padded = padding.pad(x != 0, [(0, 0)] * (x.ndim - 1) + [(0, -n % 8)])
-    bits = padded.reshape((*x.shape[:-1], -(-n // 8), 8)).astype(np.uint8)
-    return moveaxis(reductions.sum(bits * weights, axis=-1, dtype=np.uint8), -1, axis)
+    truths = x if x.dtype == bool else x != 0
+    if n % 8:
+        truths = padding.pad(truths, [(0, 0)] * (x.ndim - 1) + [(0, -n % 8)])
+    packed = bits.packed_bits(truths.reshape((*x.shape[:-1], -(-n // 8), 8)), bitorder)
+    return moveaxis(packed, -1, axis)
 
 
 def _bits_nbytes(a: HostArray, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> int:
@@ -48,10 +50,9 @@ def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bit
     if x.dtype != np.uint8:
         raise TypeError("Expected an input array of unsigned byte data type")
     x, axis = _vectors(x, axis)
-    weights = _of_bits(bitorder)
-    bits = elementwise.not_equal(elementwise.bitwise_and(x[..., None], weights), 0).astype(np.uint8)
-    bits = bits.reshape((*x.shape[:-1], x.shape[-1] * 8))
-    n = bits.shape[-1]
+    choice(bitorder, ("big", "little"), "bitorder")
+    n = 8 * x.shape[-1]
+    found = bits.unpacked_bits(x, bitorder).reshape((*x.shape[:-1], n))
     if count is not None:
         count = integer(count, "count")
         if count > MAX_COUNT:
@@ -59,8 +60,8 @@ def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bit
         if count < -n:
             raise ValueError(f"-count ({count}) is larger than the number of bits ({n})")
         wanted = count if count >= 0 else n + count
-        bits = padding.pad(bits[..., :wanted], [(0, 0)] * (x.ndim - 1) + [(0, max(wanted - n, 0))])
-    return moveaxis(bits, -1, axis)
+        found = padding.pad(found[..., :wanted], [(0, 0)] * (x.ndim - 1) + [(0, max(wanted - n, 0))])
+    return moveaxis(found, -1, axis)
 
 
 def _vectors(x: DistArray, axis: int | None) -> tuple[DistArray, int]:
@@ -69,9 +70,3 @@ def _vectors(x: DistArray, axis: int | None) -> tuple[DistArray, int]:
         return x.ravel(), 0 if axis is None else normalize_axis(axis, 1)
     axis = normalize_axis(axis, x.ndim)
     return moveaxis(x, axis, -1), axis
-
-
-def _of_bits(bitorder: str) -> Any:
-    choice(bitorder, ("big", "little"), "bitorder")
-    weights = np.array([1 << i for i in range(8)], np.uint8)
-    return weights if bitorder == "little" else weights[::-1].copy()

@@ -17,7 +17,7 @@ from distarray.errors import NotSupportedError
 from distarray.expr.errstates import named
 from distarray.kernels.buffers import POOL
 from distarray.kernels.masks import compressed
-from distarray.kernels.namespaces import Block, Namespace, Params, is_strict
+from distarray.kernels.namespaces import Block, Namespace, Params, is_strict, placed
 from distarray.kernels.searching import searchsorted
 from distarray.kernels.slices import boxes, slice_extents
 from distarray.kernels.threads import run_along, threads_for
@@ -26,6 +26,8 @@ from distarray.types import HostArray
 
 #: Elements from which an order among equals is found afterwards, and of which it is found at a time.
 SHORT, SLICE = 1 << 10, 1 << 18
+#: Elements of a table for each that is looked up in it.
+DENSE = 8
 #: Bytes of rows that a function which copies them is given at a time.
 ROWS_NBYTES = 1 << 23
 #: Numbers that are counted at a time: of fewer, threads wait for each other more, since NumPy counts under the GIL.
@@ -426,6 +428,38 @@ def _searchsorted_by(xp: Namespace, row: Block, order: Block, sought: Block, *, 
     return xp.asarray(searchsorted(xp, row, sought, params[0]))
 
 
+def _isin(xp: Namespace, row: Block, x: Block, *, params: Params) -> Block:
+    """Return which elements are among those of a row that has some; params: (whether it is in order,)."""
+    if xp is np and x.dtype.kind in "biu" and (found := _looked_up(row, x)) is not None:
+        return found
+    if not params[0]:
+        row = sort(xp, row, params=(False, False))
+    at = xp.minimum(searchsorted(xp, row, x, "left"), xp.asarray(row.shape[0] - 1, **placed(xp, row)))
+    return xp.reshape(xp.take(row, xp.reshape(at, (-1,)), axis=0), x.shape) == x
+
+
+def _looked_up(row: HostArray, x: HostArray) -> HostArray | None:
+    """Return which integers are among those of a row, by a table of those between its least and its largest; None where
+    that would have many more elements than both.
+    """
+    dtype = np.dtype(f"u{x.itemsize}")
+    least, most = row.min(), row.max()
+    n = int(most) - int(least) + 1
+    if n > DENSE * (row.size + x.size):
+        return None
+    # Modulo what the dtype has, the distance from the least is less than n for those in between, and for no others.
+    first, ends = least.view(dtype), np.asarray(n, np.uint64)
+    is_there = np.zeros(n + 1, np.bool_)
+    is_there[np.subtract(row.view(dtype), first).astype(np.intp)] = True
+    found = np.empty(x.shape, np.bool_)
+    sought, out = x.reshape(-1), found.reshape(-1)
+    for begin in range(0, x.size, SLICE):
+        here = np.subtract(sought[begin : begin + SLICE].view(dtype), first)
+        at = np.minimum(here, ends, dtype=np.uint64).view(np.int64)
+        is_there.take(at, out=out[begin : begin + SLICE], mode="clip")
+    return found
+
+
 def _interp(xp: Namespace, x: Block, knots: Block, values: Block, *, params: Params) -> Block:
     return xp.asarray(xp.interp(x, knots, values))
 
@@ -484,6 +518,7 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "count_tiles": _count_tiles,
     "first_tiles": _first_tiles,
     "interp": _interp,
+    "isin": _isin,
     "lexsort": _lexsort,
     "median": _of_rows("median"),
     "merge_tiles": _merge_tiles,

@@ -489,6 +489,7 @@ BLOCK = _Table(
         "positions": _positions,
     },
     "BLOCK",
+    "bits",
     "fourier",
     "random_maps",
     "linalg",

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from distarray.expr.bind import bind_get, bind_reshape, bind_tiles, unbox
+from distarray.expr.bind import bind, bind_get, bind_reshape, bind_tiles, unbox
 from distarray.expr.expr import Expr, source
 from distarray.expr.op import declare
 from distarray.ops.counting import counted
@@ -37,8 +37,14 @@ from distarray.types import DType, HostArray
 #: params: (whether nan are equal,); operands: what is in order, and the same one place earlier
 FIRST_TILES = declare("first_tiles", "tiles")
 
+#: params: (whether the set, the first operand, is in order,)
+ISIN = declare("isin", "block", rule="i, ... -> ... | i: whole")
+
 #: Elements of a set up to which membership is a chain of comparisons.
 FEW = 8
+
+#: Integers of a set up to which each tile puts them in order by itself, if it has to: mostly it has not.
+MANY = 1 << 20
 
 #: Numbers from the least to the largest of a vector of integers up to which they are counted, and not sorted.
 MOST_COUNTED = 1 << 16
@@ -212,7 +218,12 @@ def isin(x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
     else:
         # in one dtype, as numpy compares them
         common = np.result_type(x.dtype, flat.dtype)
-        table, sought = sort(astype(flat, common, copy=False)), astype(x, common, copy=False)
-        at, behind = (searchsorted(table, sought, side=side) for side in ("left", "right"))
-        found = logical_and(greater(behind, at), equal(x, x))
+        flat, sought = astype(flat, common, copy=False), astype(x, common, copy=False)
+        is_sorted = common.kind not in "biu" or flat.size > MANY
+        table = sort(flat) if is_sorted else flat
+        if vector_cut(table) is None:
+            found = bind(ISIN, (table, sought), x.shape, np.dtype(np.bool_), (is_sorted,))
+        else:
+            at, behind = (searchsorted(sort(flat), sought, side=side) for side in ("left", "right"))
+            found = logical_and(greater(behind, at), equal(x, x))
     return operands.box(logical_not(found) if invert else found)

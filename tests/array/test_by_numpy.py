@@ -119,8 +119,9 @@ def test_options_and_sizes_keep_arrays_from_numpy() -> None:
             w[w > 1]
         with dx.config.set(data_dependent="raise"), pytest.raises(ValueError, match="depends on data"):
             dx.nonzero(w)
-        dx.concatenate([dx.zeros(40_000), w])
-        dx.concatenate([w, np.zeros(40_000)])
+        dx.concatenate([dx.zeros(140_000), w])
+        dx.concatenate([w, np.zeros(140_000)])
+        dx.searchsorted(w, dx.zeros(40_000))  # threads share what is looked for
         dx.bincount(w, minlength=1 << 22)
         dx.take(dx.zeros((1, 30_000)), dx.zeros(2_000, dtype=int), axis=0).shape
         with dx.config.set(eager_bytes=0):

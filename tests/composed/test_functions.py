@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import distarray as dx
 from distarray.expr.expr import postorder
 from distarray.testing import counting, force_tiles
+from distarray.testing.assertions import assert_equal
 
 TEAM = dx.Team((2,), ("R",))
 
@@ -241,3 +243,19 @@ def test_a_matrix_of_blocks_is_one_array() -> None:
         np.testing.assert_array_equal(
             np.asarray(matrix), np.block([[np.asarray(x) for x in row] for row in ((a, b), (c, d))])
         )
+
+
+@pytest.mark.parametrize("tiles", [1, 3])
+@pytest.mark.parametrize("bitorder", ["big", "little"])
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (16,), (3, 29), (2, 0, 5)])
+@pytest.mark.parametrize("dtype", ["?", "u1", "i4"])
+def test_bits_in_bytes_are_numpys(dtype: str, shape: tuple[int, ...], bitorder: Any, tiles: int) -> None:
+    host = (np.arange(math.prod(shape)).reshape(shape) * 37 % 11 % 3).astype(dtype)
+    with dx.config.set(eager_bytes=0), force_tiles(tiles):
+        for axis in (None, 0, -1) if shape else (None,):
+            packed = np.packbits(host, axis=axis, bitorder=bitorder)
+            assert_equal(dx.packbits(dx.asarray(host), axis=axis, bitorder=bitorder), packed)
+            assert_equal(
+                dx.unpackbits(dx.asarray(packed), axis=axis, bitorder=bitorder),
+                np.unpackbits(packed, axis=axis, bitorder=bitorder),
+            )

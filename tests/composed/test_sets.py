@@ -55,10 +55,31 @@ def test_function_is_numpys(function: Callable[[Any, Any], Any], host: Any, tile
         assert_equal(ours, theirs)
 
 
-def test_membership_in_a_large_set_is_searched() -> None:
-    x, table = np.arange(-50, 1000), np.arange(0, 900, 7)
-    assert_equal(dx.isin(dx.asarray(x), table), np.isin(x, table))
-    assert_equal(dx.isin(dx.asarray(x), dx.asarray(table)), np.isin(x, table))
+#: Integers close together are looked up in a table of all between them, others are searched.
+SOUGHT: dict[str, tuple[Any, Any]] = {
+    "close": (np.arange(-50, 1000), np.arange(0, 900, 7)),
+    "all there are": (np.arange(-128, 128, dtype=np.int8), np.arange(-120, 128, dtype=np.int8)),
+    "bytes": (np.arange(256, dtype=np.uint8), np.arange(100, 112, dtype=np.int8)),
+    "the ends": (np.array([-(2**63), 2**63 - 1, 0, 3]), np.array([*range(12), 2**63 - 1, -(2**63)])),
+    "around one end": (
+        np.array([-(2**63), 2**63 - 1, 0, 3]),
+        np.arange(2**63 - 20, 2**63 - 1, dtype=np.uint64).astype("i8"),
+    ),
+    "unsigned": (np.array([0, 2**64 - 1, 2**63], "u8"), np.arange(2**63 - 9, 2**63 + 9, dtype=np.uint64)),
+    "of two dtypes": (np.arange(300, dtype=np.int16), np.arange(0, 200, 9, dtype=np.uint32)),
+    "truth values": (np.array([True, False]), np.zeros(12, bool)),
+    "floats": (np.array([np.nan, -0.0, 2.5, np.inf]), np.array([*np.arange(0.5, 9.0), 0.0, np.inf, np.nan])),
+    "a number": (np.array(5), np.arange(20)),
+    "nothing": (np.zeros((0, 3), int), np.arange(20)),
+}
+
+
+@pytest.mark.parametrize("tiles", [1, 3])
+@pytest.mark.parametrize(("x", "among"), SOUGHT.values(), ids=SOUGHT)
+def test_membership_in_a_large_set_is_numpys(x: Any, among: Any, tiles: int) -> None:
+    with dx.config.set(eager_bytes=0), force_tiles(tiles):
+        assert_equal(dx.isin(dx.asarray(x), dx.asarray(among)), np.isin(x, among))
+        assert_equal(dx.isin(dx.asarray(x), dx.asarray(among[::-1]), invert=True), np.isin(x, among, invert=True))
 
 
 @pytest.mark.parametrize("name", ["unique", "unique_values", "unique_counts", "unique_inverse", "unique_all"])

@@ -5,8 +5,8 @@ from importlib import import_module
 from distarray.ops import linalg, special
 
 HOMES = (
-    "contractions", "creation", "differences", "einsums", "elementwise", "indexing", "joining", "manipulation",
-    "padding", "quantiles", "reductions", "repetition", "searching", "segments", "sorting",
+    "bits", "contractions", "creation", "differences", "einsums", "elementwise", "indexing", "joining",
+    "manipulation", "padding", "quantiles", "reductions", "repetition", "searching", "segments", "sorting",
 )  # fmt: skip
 
 __all__ = ["linalg", "special"]
