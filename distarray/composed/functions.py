@@ -15,6 +15,7 @@ from distarray.arguments import (
     choice,
     host_array,
     host_positions,
+    integer,
     integers,
     naming,
     normalize_axes,
@@ -26,16 +27,19 @@ from distarray.array.array import DistArray
 from distarray.array.by_numpy import update_by_numpy
 from distarray.array.handle import is_scalar
 from distarray.array.out import hosted, into, writes_host
-from distarray.composed.creation import empty_like, zeros
+from distarray.composed.creation import zeros
 from distarray.composed.nonzero import flatnonzero
-from distarray.composed.views import all_beside, as_distarray, beside, moveaxis
+from distarray.composed.views import all_beside, as_distarray, beside, broadcast_to, moveaxis
 from distarray.expr.bind import check_mask, nested
 from distarray.expr.broadcasting import broadcast_shapes as common_shape
 from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import elementwise, indexing, lenses, reductions, repetition
+from distarray.ops import elementwise, indexing, joining, lenses, reductions, repetition
 from distarray.ops.families import by_numpy
 from distarray.types import Casting
+
+#: Runs of an axis up to which `delete` puts views together: more of them are picked element by element.
+FEW_RUNS = 16
 
 # ------------------------------------------------------------------------------------------------ questions
 
@@ -359,7 +363,12 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> DistArray:
         )
     with naming(obj=obj):
         kept[at] = False
-    return x[(slice(None),) * axis + (np.flatnonzero(kept),)]
+    low = (slice(None),) * axis
+    ends = np.flatnonzero(np.diff(kept, prepend=False, append=False))  # of the runs that stay
+    if not 0 < len(ends) <= 2 * FEW_RUNS:
+        return x[(*low, np.flatnonzero(kept))]
+    runs = [x[(*low, slice(*run))] for run in ends.reshape(-1, 2).tolist()]
+    return joining.concat(runs, axis=axis)  # type: ignore[no-any-return]  # boxed as x is
 
 
 @by_numpy(np.insert)
@@ -380,16 +389,18 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArra
             # numpy: for one position, the first axis of the values is the axis of insertion
             given = moveaxis(given, 0, axis)
         count = given.shape[axis]
-    # numpy finds the order, on positions: the k-th value is marked -1 - k
-    with naming(obj=obj):
-        marks = np.insert(np.arange(n), obj, -1 - np.arange(count))
-    low = (slice(None),) * axis
-    result = empty_like(x, shape=(*x.shape[:axis], len(marks), *x.shape[axis + 1 :]))
-    result[(*low, np.flatnonzero(marks >= 0))] = x
-    places = np.argsort(-1 - marks[marks < 0])
     with naming(values=values):
-        result[(*low, np.flatnonzero(marks < 0)[places])] = given
-    return result
+        given = broadcast_to(given, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+    if obj.size == 1:
+        low, at = (slice(None),) * axis, integer(obj.item(), "obj")
+        if not -n <= at <= n:
+            raise IndexError(f"index {at} is out of bounds for axis {axis} with size {n}")
+        at += n if at < 0 else 0
+        return joining.concat([x[(*low, slice(at))], given, x[(*low, slice(at, None))]], axis=axis)  # type: ignore[no-any-return]
+    # numpy finds the order, on positions: the k-th value stands behind all elements
+    with naming(obj=obj):
+        order = np.insert(np.arange(n), obj, n + np.arange(count))
+    return indexing.take(joining.concat([x, given], axis=axis), order, axis=axis)  # type: ignore[no-any-return]
 
 
 def _places(obj: Any, error: type[Exception] = IndexError) -> Any:  # a slice or a host array of integers or of a mask

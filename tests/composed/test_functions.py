@@ -259,3 +259,29 @@ def test_bits_in_bytes_are_numpys(dtype: str, shape: tuple[int, ...], bitorder: 
                 dx.unpackbits(dx.asarray(packed), axis=axis, bitorder=bitorder),
                 np.unpackbits(packed, axis=axis, bitorder=bitorder),
             )
+
+
+PLACES: list[Any] = [
+    *(0, -1, 3, np.array(2), [1], [-2], slice(2, 5), slice(None, None, 2), slice(6, 2, -1), [], [4, 1, 1, -1]),
+    np.arange(7) % 3 == 0,
+    np.ones(7, bool),
+]
+
+
+@pytest.mark.parametrize("tiles", [1, 3])
+@pytest.mark.parametrize("at", PLACES, ids=str)
+def test_delete_and_insert_are_numpys(at: Any, tiles: int) -> None:
+    host = np.arange(35).reshape(5, 7)
+    count = 1 if np.ndim(at) == 0 and not isinstance(at, slice) else np.arange(7)[at].size
+    values = [
+        7.9,
+        np.arange(5.0)[:, None] if count else 1.0,
+        np.arange(5.0 * count).reshape(5, count) if count > 1 else 2,
+    ]
+    with dx.config.set(eager_bytes=0), force_tiles(tiles):
+        x = dx.asarray(host)
+        assert_equal(dx.delete(x, at, axis=1), np.delete(host, at, axis=1))
+        assert_equal(dx.delete(x[2], at), np.delete(host[2], at))
+        assert_equal(dx.insert(x[2], at, 3.5), np.insert(host[2], at, 3.5))
+        for value in values:
+            assert_equal(dx.insert(x, at, value, axis=1), np.insert(host, at, value, axis=1))
