@@ -1,5 +1,6 @@
 """Sorts are stable ones, to the bit, whichever of NumPy's sorts computes them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,34 @@ def same(found: np.ndarray, expected: np.ndarray) -> bool:
         np.array_equal(f, e, equal_nan=True) and np.array_equal(np.signbit(f[f == f]), np.signbit(e[e == e]))
         for f, e in parts
     )
+
+
+#: From uniform words, which of 64 bits an order may begin with differs.
+CLOSE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "words": lambda x: x,
+    "signed": lambda x: x.view("i8"),
+    "close together": lambda x: (1 << 62) + (x >> 40),
+    "beside an outlier": lambda x: np.where(x == x.max(), x, x >> 50),
+    "pairs that are alike": lambda x: (x >> 60 << 60) + (x & 3),
+    "floats": lambda x: x / 2.0**64 - 0.5,
+    "floats that are alike": lambda x: 1 + (x >> 56) * 2.0**-52,
+    "single": lambda x: (x >> 50).astype("f4") - 99,
+    "in order": np.sort,
+    "two runs": lambda x: np.concatenate([np.sort(x[:900]), np.sort(x[900:])]),
+}
+
+
+@pytest.mark.parametrize("at_a_time", [1 << 18, 100])
+@pytest.mark.parametrize("shape", [(3001,), (3, 1000)], ids=str)
+@pytest.mark.parametrize("made", CLOSE.values(), ids=CLOSE)
+def test_an_order_is_that_of_all_bits(
+    made: Callable[[np.ndarray], np.ndarray], shape: tuple[int, ...], at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sorting, "SLICE", at_a_time)
+    monkeypatch.setattr(sorting, "LONG_RUN", 1000)
+    words = np.random.default_rng(5).integers(0, 2**64, shape, dtype=np.uint64)
+    x = made(words.reshape(-1)).reshape(shape)
+    np.testing.assert_array_equal(sorting.argsort(np, x, params=(False, True)), np.argsort(x, axis=-1, kind="stable"))
 
 
 @pytest.mark.parametrize("descending", [False, True])
