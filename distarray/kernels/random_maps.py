@@ -412,13 +412,23 @@ def _integers(seeds: Words, low: Any, last: Any) -> Words:
     with np.errstate(over="ignore"):
         count = last - low + np.uint64(1)
         half, mask = np.uint64(32), np.uint64(2**32 - 1)
-        a, b, c, d = seeds >> half, seeds & mask, count >> half, count & mask
-        middle = a * d + (b * d >> half)
+        c, d = count >> half, count & mask
         if getattr(c, "ndim", 0) or c:
+            a, b = seeds >> half, seeds & mask
+            middle = a * d + (b * d >> half)
             other = b * c + (middle & mask)
             product = a * c + (middle >> half) + (other >> half)
-        else:
-            product = middle >> half
+        elif not d:
+            return low + seeds
+        else:  # what most ask for: in as few passes, and as little memory, as there can be
+            product, rest = seeds >> half, seeds & mask
+            product *= d
+            rest *= d
+            rest >>= half
+            product += rest
+            product >>= half
+            product += low
+            return product
         return low + _where(xp, count == 0, seeds, product)
 
 
