@@ -36,7 +36,8 @@ _REDUCE: dict[str, Op] = {
 #: ``f(f(a, b), c) == f(a, f(b, c))``, up to rounding.
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "logical_and", "logical_or", *_REDUCE})
 
-ACCUMULATE = declare("accumulate", "block", rule="... i -> ... i | i: whole")
+#: Brings its rule along: the axis is any. params: (rule, name, dtype of the result, axis)
+ACCUMULATE = declare("accumulate", "block")
 ACCUMULATE_IN_ORDER = declare("accumulate_in_order", "block", rule="... i -> ... i | i: whole")
 #: Brings its rule along: with a mask it has two operands.
 REDUCE_IN_ORDER = declare("reduce_in_order", "block")
@@ -126,9 +127,12 @@ def accumulate(name: str, x: Array, axis: int, dtype: DTypeLike | None = None) -
     params = (name, result.str)
     cut = _axis_cut(node, axis) if name in ASSOCIATIVE else None
     if cut is None:
-        op = ACCUMULATE if name in ASSOCIATIVE else ACCUMULATE_IN_ORDER
+        if name in ASSOCIATIVE:
+            loops = " ".join(["i" if a == axis else f"a{a}" for a in range(node.ndim)])
+            rule = f"{loops} -> {loops} | i: whole"
+            return box(bind(ACCUMULATE, (node,), node.shape, result, (rule, *params, axis)))
         moved = moveaxis(node, axis, -1)
-        return box(moveaxis(bind(op, (moved,), moved.shape, result, params), -1, axis))
+        return box(moveaxis(bind(ACCUMULATE_IN_ORDER, (moved,), moved.shape, result, params), -1, axis))
     rows = moveaxis(node, axis, 0)
     bounds = cut.boundaries(rows.shape)[0]
     parts = range(len(bounds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -11,6 +12,7 @@ from helpers import some
 
 import distarray as dx
 from distarray.testing import force_tiles
+from distarray.testing.assertions import assert_equal
 
 VALUES = [[1, 0, 3], [4, 1, 6]]
 
@@ -125,3 +127,19 @@ def test_the_steps_of_what_goes_into_an_array_are_taken_in_its_dtype(name: str, 
 @pytest.mark.parametrize("name", ["nanmean", "nanvar", "nanstd"])
 def test_where_none_counts_nothing_of_what_is_not_nan(name: str) -> None:
     _compare(lambda xp, make: getattr(xp, name)(make(np.array([1.0, np.nan, 3.0])), where=None))
+
+
+@pytest.mark.parametrize("tiles", [1, 3])
+@pytest.mark.parametrize("shape", [(5, 300), (3, 4, 257), (0, 300), (300, 2)], ids=str)
+@pytest.mark.parametrize("dtype", ["?", "i2", "f2", "f8", "m8[s]"])
+@pytest.mark.parametrize("name", ["add", "maximum", "logical_or"])
+def test_scans_of_long_rows_are_numpys(name: str, dtype: str, shape: tuple[int, ...], tiles: int) -> None:
+    """Row by row, in the dtype that numpy's scan has."""
+    host = (np.arange(math.prod(shape)).reshape(shape) * 7 % 11 % 5).astype(dtype)
+    if name == "logical_or" and dtype == "m8[s]":
+        pytest.skip("times have no truth values")
+    with dx.config.set(eager_bytes=0), force_tiles(tiles):
+        for axis in range(len(shape)):
+            for x in (host, host[::-1]):
+                made = getattr(dx, name).accumulate(dx.asarray(x), axis=axis)
+                assert_equal(made, getattr(np, name).accumulate(x, axis=axis))

@@ -298,9 +298,9 @@ SQUARE = RNG.standard_normal((2, 3, 3)) + 4 * np.eye(3)
 POSITIVE = SQUARE @ SQUARE.swapaxes(-1, -2)
 ROW = np.sort(RNG.standard_normal(7))
 STRICT = [
-    ("accumulate", (MATRIX,), ("add", "<f8")),
-    ("accumulate", (MATRIX,), ("multiply", "<f8")),
-    ("accumulate", (MATRIX,), ("hypot", "<f8")),
+    ("accumulate", (MATRIX,), ("a i b -> a i b | i: whole", "add", "<f8", 1)),
+    ("accumulate", (MATRIX,), ("a i b -> a i b | i: whole", "multiply", "<f8", 1)),
+    ("accumulate", (MATRIX,), ("a i b -> a i b | i: whole", "hypot", "<f8", 1)),
     ("accumulate_in_order", (MATRIX,), ("subtract", "<f8")),
     ("reduce_in_order", (MATRIX,), ("... i -> ... | i: whole", "subtract", "<f8", None)),
     ("reduce_in_order", (MATRIX, MATRIX > 0), ("... i, ... i -> ... | i: whole", "subtract", "<f8", np.float64(2))),
