@@ -17,13 +17,15 @@ import numpy as np
 
 from distarray.arguments import host_array, integer, naming, number, parse_shape, sequence, shown
 from distarray.array.array import DistArray
+from distarray.array.environment import forced_parts
 from distarray.composed.collections import compute, persist
 from distarray.composed.creation import zeros
 from distarray.composed.index_tricks import ravel_multi_index
 from distarray.composed.views import as_it_is, beside
 from distarray.errors import NotSupportedError, warn_user
-from distarray.expr.expr import Environment
+from distarray.expr.expr import Environment, source
 from distarray.expr.side_by_side import side_by_side
+from distarray.kernels.sorting import numbers_within
 from distarray.ops import differences, elementwise, quantiles, reductions, searching
 from distarray.ops.counting import counted, counted_within
 from distarray.ops.families import by_numpy
@@ -61,7 +63,14 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
     counts, guess = None, builtins.max(n, MANY_NUMBERS)
     if not x.size:
         return _counts(x, None, n)  # of nothing, numpy counts without weights
-    if weights is None and _fits(x, guess):
+    block = x._ready() if weights is None and forced_parts.get() is None else None
+    if block is not None:
+        here, least, most = numbers_within(block, guess)
+        n = builtins.max(n, most + 1)
+        if least >= 0 and _fits(x, n):
+            made = here[:n] if n <= guess else np.bincount(block.astype(np.intp, copy=False), minlength=n)
+            return x._on(source(made, x._env))  # type: ignore[no-any-return]  # boxed as `x` is
+    elif weights is None and _fits(x, guess):
         counts, ends = persist(*counted_within(x, guess))
         least, most = ends._host().min(), ends._host().max()
     else:

@@ -31,6 +31,8 @@ LONG_RUN = 1 << 14
 DENSE = 8
 #: Bytes of rows that a function which copies them is given at a time.
 ROWS_NBYTES = 1 << 23
+#: Elements for each number from which on threads count by themselves, and their counts are added.
+MANY_EACH = 4
 #: Numbers that are counted at a time: of fewer, threads wait for each other more, since NumPy counts under the GIL.
 COUNTED = 1 << 18
 
@@ -298,7 +300,7 @@ def _bincount_tiles(xp: Namespace, x: Block, *weights: Block, params: Params) ->
     """
     n = params[0]
     x = xp.reshape(xp.astype(x, xp.int64, copy=False), (-1,))
-    if xp is np and not weights and n < x.size:
+    if xp is np and not weights and MANY_EACH * n < x.size:
         return _counted(x, n)[None, :]
     if not is_strict(xp):
         return xp.bincount(x, *weights, minlength=n)[None, :]
@@ -322,7 +324,7 @@ def _within_tiles(xp: Namespace, x: Block, params: Params) -> tuple[Block, Block
     """
     n = params[0]
     if xp is np:
-        counted, least, most = _counted_within(x, n)
+        counted, least, most = numbers_within(x, n)
         return counted[None, :], np.asarray([[least, most]], np.uint64 if x.dtype == np.uint64 else np.int64)
     x = xp.astype(x, xp.uint64 if x.dtype == xp.uint64 else xp.int64, copy=False)
     ends = xp.concat([x, xp.zeros((1,), dtype=x.dtype, device=x.device)])
@@ -330,8 +332,9 @@ def _within_tiles(xp: Namespace, x: Block, params: Params) -> tuple[Block, Block
     return _bincount_tiles(xp, places, params=(n + 1,))[:, :n], xp.stack([xp.min(ends), xp.max(ends)])[None, :]
 
 
-def _counted_within(x: HostArray, n: int) -> tuple[HostArray, int, int]:
-    """Return what `_within_tiles` does of NumPy's blocks, counted by all threads that are free.
+def numbers_within(x: HostArray, n: int) -> tuple[HostArray, int, int]:
+    """Return how often each of the first `n` numbers stands, which means nothing if there are others, and the least and
+    the largest element, or 0 where that is less, or more; counted by all threads that are free.
 
     No pass looks for the extremes first: NumPy looks at each slice itself, while it is in cache.
     """

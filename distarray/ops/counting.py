@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from distarray.expr.bind import bind_tiles, unbox
+from distarray.expr.bind import bind_get, bind_tiles, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.families import Array, one_array
+from distarray.ops.lenses import slice_lens
 from distarray.ops.programs import vector_cut
 from distarray.ops.reductions import sum as _sum
 from distarray.sharding.sharding import Sharding
@@ -33,7 +34,7 @@ def counted(x: Array, weights: Array | None, n: int) -> Array:
     n_tiles = len(bounds) - 1
     results: list[Any] = [((n_tiles, n), np.intp if weights is None else np.float64, range(n_tiles + 1))]
     (counts,) = bind_tiles(BINCOUNT_TILES, [(node, bounds) for node in nodes], results, cut, (n,))
-    return operands.box(_sum(counts, axis=0))
+    return operands.box(_of_all(counts))
 
 
 def counted_within(x: Array, n: int) -> tuple[Array, Array]:
@@ -48,7 +49,15 @@ def counted_within(x: Array, n: int) -> tuple[Array, Array]:
     each, dtype = range(n_tiles + 1), np.uint64 if node.dtype == np.uint64 else np.int64
     results = [((n_tiles, n), np.intp, each), ((n_tiles, 2), dtype, each)]
     counts, ends = bind_tiles(WITHIN_TILES, [(node, bounds)], results, cut, (n,))
-    return box(_sum(counts, axis=0)), box(ends)
+    return box(_of_all(counts)), box(ends)
+
+
+def _of_all(counts: Expr) -> Expr:
+    """Return the sum of the counts of tiles, each a row."""
+    if counts.shape[0] == 1:  # nothing is added, and nothing written again
+        return bind_get(counts, slice_lens(counts.shape, 0, 0, 1).squeezed((0,)))
+    total: Expr = _sum(counts, axis=0)
+    return total
 
 
 def _tiles_of(node: Expr) -> tuple[Sharding | None, Sequence[int]]:
