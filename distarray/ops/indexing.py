@@ -98,7 +98,13 @@ def _parts(node: Expr, parsed: Advanced) -> tuple[Expr, tuple[int, ...], list[Ex
     assert parsed.index_shape is not None, "masks are replaced by their positions first"
     view = bind_get(node, parsed.affine)
     axes = parsed.axes
-    arrays = [positions_of(array, view.shape[axis], axis, node.env) for axis, array in parsed.arrays]
+    arrays = [
+        # Those of numpy were copied and checked when the index was parsed; masks give columns of a matrix.
+        source(np.ascontiguousarray(array, np.int64), node.env)
+        if type(array) is np.ndarray and array.ndim
+        else positions_of(array, view.shape[axis], axis, node.env)
+        for axis, array in parsed.arrays
+    ]
     return view, axes, arrays, len(parsed.index_shape)
 
 
