@@ -534,7 +534,10 @@ def _made_ready(made: Any, leaves: Sequence[Expr], in_order: bool) -> _Ready | N
         is_made = step.op is GET or family.is_item or (family.is_created and step.op.repeatable)
         # What may raise is computed now in any case: where it does so, the way through nodes tells.
         is_plain = is_made or (family.is_at_once and not late_params(step))
-        if step.pin is not None or not is_plain or not all(small.is_room_for(step, o) for o in step.nodes()):
+        if step.pin is not None or not is_plain:
+            return None
+        # A view reads nothing by itself, however large what it is a view of.
+        if step.op is not GET and not all(small.is_room_for(step, o) for o in step.nodes()):
             return None
     first, nbytes = nodes[0], max([step.nbytes for step in steps])
     types = [block_type(node.dtype, node.shape, node.env) for node in nodes]

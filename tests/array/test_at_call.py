@@ -25,7 +25,7 @@ from distarray.kernels import ready
 from distarray.kernels.buffers import POOL, SMALLEST
 from distarray.kernels.loans import is_ours
 from distarray.runtime import small
-from distarray.testing import force_tiles
+from distarray.testing import counting, force_tiles
 from distarray.testing.assertions import assert_equal
 
 A = np.arange(24.0).reshape(4, 6) - 7
@@ -753,3 +753,19 @@ def test_what_is_turned_is_its_own_and_shares_nothing(shape: tuple[int, ...]) ->
         y += x
         np.testing.assert_array_equal(np.asarray(z), np.fft.fft(host, axis=0))
     np.testing.assert_array_equal(np.asarray(x), host)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda xp, x: xp.cross(x[:, :3], x[:, 3:6]), lambda xp, x: xp.trace(x), lambda xp, x: xp.einsum("ii", x)],
+    ids=["cross", "trace", "einsum"],
+)
+def test_little_that_is_seen_of_a_large_array_is_computed_at_the_call(function: Any) -> None:
+    host = np.arange(1_000_000.0).reshape(1000, 1000)
+    x = dx.asarray(host)
+    for _ in range(2):
+        function(dx, x)
+    with counting() as counts:
+        made = function(dx, x)
+    assert counts.inline == 1
+    np.testing.assert_allclose(made, function(np, host), rtol=1e-13)
