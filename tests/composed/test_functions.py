@@ -285,3 +285,19 @@ def test_delete_and_insert_are_numpys(at: Any, tiles: int) -> None:
         assert_equal(dx.insert(x[2], at, 3.5), np.insert(host[2], at, 3.5))
         for value in values:
             assert_equal(dx.insert(x, at, value, axis=1), np.insert(host, at, value, axis=1))
+
+
+@pytest.mark.parametrize("tiles", [1, 3])
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (30, 41)], ids=str)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i8"])
+def test_norms_of_all_elements_are_numpys(dtype: str, shape: tuple[int, ...], tiles: int) -> None:
+    """Of what lies somewhere they are products, of what is pending sums of squares."""
+    host = (np.arange(math.prod(shape)).reshape(shape) % 23 - 9).astype(dtype)
+    with dx.config.set(eager_bytes=0), force_tiles(tiles):
+        x = dx.asarray(host)
+        for y, theirs in ((x, host), (x + 1, host + 1)):
+            expected = np.linalg.norm(theirs)
+            np.testing.assert_allclose(dx.linalg.norm(y), expected, rtol=1e-6 if dtype == "f4" else 1e-14)
+            made = dx.linalg.norm(y, keepdims=True)
+            assert made.shape == (1,) * len(shape)
+            assert made.dtype == expected.dtype
