@@ -22,7 +22,7 @@ from distarray.testing import no_host_copies
 NOT_PORTABLE = frozenset({
     *("argpartition", "bitwise_count", "cbrt", "deg2rad", "degrees", "diagflat", "exp2", "fabs", "fmax"),
     *("float_power", "fmin", "fmod", "frexp", "gcd", "heaviside", "i0"),
-    *("insert", "lcm", "ldexp", "linalg.lstsq", "logaddexp2", "median", "modf", "nanmax", "nanmedian", "nanmin"),
+    *("lcm", "ldexp", "linalg.lstsq", "logaddexp2", "median", "modf", "nanmax", "nanmedian", "nanmin"),
     *("nanpercentile", "nanquantile", "partition", "percentile", "quantile", "rad2deg", "radians", "roots", "spacing"),
 })  # fmt: skip
 #: Kernels that decide by values of a block, and so copy one to the host.
