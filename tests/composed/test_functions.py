@@ -291,7 +291,6 @@ def test_delete_and_insert_are_numpys(at: Any, tiles: int) -> None:
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (30, 41)], ids=str)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i8"])
 def test_norms_of_all_elements_are_numpys(dtype: str, shape: tuple[int, ...], tiles: int) -> None:
-    """Of what lies somewhere they are products, of what is pending sums of squares."""
     host = (np.arange(math.prod(shape)).reshape(shape) % 23 - 9).astype(dtype)
     with dx.config.set(eager_bytes=0), force_tiles(tiles):
         x = dx.asarray(host)

@@ -11,7 +11,6 @@ from numpy.linalg import LinAlgError
 from distarray.arguments import integers, normalize_axes, normalize_axis, number, refuse_loose_axis, shown
 from distarray.expr.bind import Box, bind_create, bind_get, bind_reshape
 from distarray.expr.expr import Expr
-from distarray.ops.contractions import tensordot
 from distarray.ops.creation import EYE
 from distarray.ops.elementwise import (
     abs,
@@ -38,7 +37,7 @@ from distarray.ops.lenses import permute_lens, slice_lens
 from distarray.ops.linalg.matrices import boxed, matrices, real_dtype
 from distarray.ops.linalg.singular import svdvals, tolerance
 from distarray.ops.linalg.systems import inv, slogdet
-from distarray.ops.manipulation import expand_dims, reshape, squeeze
+from distarray.ops.manipulation import expand_dims, squeeze
 from distarray.ops.reductions import any as _any
 from distarray.ops.reductions import count_nonzero
 from distarray.ops.reductions import max as _max
@@ -66,12 +65,6 @@ def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, o
     if ord == 1:
         return _sum(size, axis=axes, keepdims=keepdims)
     if ord == 2:
-        is_here = node.memo is not None or node.op.kind == "source"
-        if is_here and node.dtype == np.float64 and len(axes) == node.ndim:
-            # As numpy does it, and in a fifth of the time. What is pending is squared as it is made, and not written;
-            # single precision would lose digits.
-            found = as_scalar(sqrt(tensordot(x, x, node.ndim)))
-            return reshape(found, (1,) * node.ndim) if keepdims else found
         return sqrt(_sum(_squares(x), axis=axes, keepdims=keepdims))
     if isinstance(ord, str):
         raise ValueError(f"Invalid norm order '{ord}' for vectors")
