@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, prod
 from typing import Any, Generic, Self, TypeAlias
 
+import numpy as np
+
 from distarray.arguments import integer, integers, normalize_axis, shown
 from distarray.array.handle import AnyHandle
 from distarray.array.moves import Block, Movable
@@ -191,7 +193,9 @@ class BlocksView(Generic[AnyHandle]):
 
 def _chosen(index: Any, counts: Sequence[int]) -> list[Sequence[int]]:
     """Return the numbers of the chunks along each axis that an index names."""
-    items = list(index) if isinstance(index, tuple) else [index]
+    items = [i.tolist() if isinstance(i, np.ndarray) else i for i in (index if isinstance(index, tuple) else (index,))]
+    if any(item is None for item in items):
+        raise ValueError("blocks: new axes are not supported; index the result")
     if any(item is Ellipsis for item in items):
         at = next(i for i, item in enumerate(items) if item is Ellipsis)
         items[at : at + 1] = [slice(None)] * (len(counts) - len(items) + 1)
@@ -202,8 +206,6 @@ def _chosen(index: Any, counts: Sequence[int]) -> list[Sequence[int]]:
     items += [slice(None)] * (len(counts) - len(items))
     chosen: list[Sequence[int]] = []
     for item, n in zip(items, counts, strict=True):
-        if item is None:
-            raise ValueError("blocks: new axes are not supported; index the result")
         if isinstance(item, slice):
             chosen.append(range(n)[item])
         elif isinstance(item, list):

@@ -122,9 +122,12 @@ def tri(
 
 
 def indices(
-    dimensions: Sequence[int], dtype: DTypeLike = None, sparse: bool = False, **where: Unpack[Where]
+    dimensions: Sequence[int], dtype: DTypeLike = int, sparse: bool = False, **where: Unpack[Where]
 ) -> Any:  # as numpy: an array, or a tuple of arrays if sparse
-    """Return the index along each axis at every point of a grid: one array with the axes first, or sparse ones."""
+    """Return the index along each axis at every point of a grid: one array with the axes first, or sparse ones.
+
+    A dtype of None is float64, but that of integers for sparse ones, as in numpy.
+    """
     if isinstance(dimensions, Iterator):
         dimensions = tuple(dimensions)
     env = environment_of(where)
@@ -132,11 +135,12 @@ def indices(
         extents = list(enumerate(parse_shape(dimensions, "dimensions")))
         edges = [[n if a == axis else 1 for a, n in extents] for axis, _ in extents]
         return tuple([DistArray._on(creation.indices(edge, dtype, env)[axis]) for axis, edge in enumerate(edges)])
+    dtype = np.dtype(dtype)  # None is float64, as where numpy makes an array
     grids = creation.indices(dimensions, dtype, env)
     from distarray.ops.joining import stack
 
     if not grids:
-        return empty((0,), np.int64 if dtype is None else dtype, team=env.team, device=env.device)
+        return empty((0,), dtype, team=env.team, device=env.device)
     return DistArray._on(stack(grids))
 
 
@@ -200,7 +204,7 @@ def fromfunction(
     callback(function, "function")
     sizes = parse_shape(shape)
     env = environment_of(where)
-    made = function(*(DistArray._on(node) for node in creation.indices(sizes, dtype, env)), **kwargs)
+    made = function(*(DistArray._on(node) for node in creation.indices(sizes, np.dtype(dtype), env)), **kwargs)
     if not isinstance(made, DistArray):
         made = full(sizes, made, **where)
     pin = parse_pin(where.get("sharding"), where.get("layout"), made.shape, made.dtype, env)

@@ -92,7 +92,7 @@ def apply_gufunc(
     axes
         For each operand, and each result that has core dimensions, where these are: a list of tuples (or of ints).
     axis
-        Where the one core dimension is that all operands share.
+        Where the one core dimension is that operands and results share.
     keepdims
         Leave reduced core dimensions in the results with extent 1, for signatures whose results have none.
     output_dtypes
@@ -144,11 +144,12 @@ def apply_gufunc(
     core = _core_extents(parsed, moved, mapping(output_sizes, "output_sizes", "names to extents"))
     if not allow_rechunk:
         _require_whole(parsed, moved)
+    plain = re.sub(r"\s+", "", signature)
+    called = np.vectorize(func, signature=plain) if vectorize else func
     dtypes = _output_dtypes(
-        func, parsed, moved, output_dtypes if meta is None else _dtypes_of_meta(meta), infer, kwargs
+        called, parsed, moved, output_dtypes if meta is None else _dtypes_of_meta(meta), infer, kwargs
     )
     if vectorize:
-        plain = re.sub(r"\s+", "", signature)
         func = np.vectorize(func, signature=plain, otypes=[d.char for d in dtypes])
     made = _bound(UserFunction(func, (None,) * len(nodes), kwargs), parsed, moved, core, dtypes, operands)
     results = [places.placed(node, k) for k, node in enumerate(made)]
@@ -179,9 +180,10 @@ class _CoreAxes(NamedTuple):
             raise ValueError("`keepdims` can only be used for scalar outputs")
         ins, outs = signature.operands, signature.results
         if axis is not None:
-            if len({*map(len, ins), 1}) != 1 or len({*ins}) != 1 or any(map(len, outs)):
+            # As numpy's: operands and results without core dimensions may stand beside.
+            if len({*ins, *outs} - {()}) != 1 or max(map(len, ins)) != 1:
                 raise ValueError("`axis` can be used only, if one core dimension is shared by all operands")
-            axes = [(axis,)] * len(ins)
+            axes = [(axis,) if term else () for term in (*ins, *outs)]
         if axes is None:
             given = [tuple(range(-len(term), 0)) for term in (*ins, *outs)]
         else:
@@ -193,7 +195,7 @@ class _CoreAxes(NamedTuple):
                 f"apply_gufunc: axes has {len(given)} entries for {len(ins)} operands, {len(outs)} results"
             )
         if keepdims:
-            given[len(ins) :] = [given[0]] * len(outs)
+            given[len(ins) :] = [max(given[: len(ins)], key=len)] * len(outs)
         for term, own in zip((*ins, *outs), given, strict=True):
             if len(term) != len(own) and not (keepdims and not term):
                 raise ValueError(f"apply_gufunc: axes {own} for the core dimensions {term}")

@@ -8,8 +8,9 @@ read-only, since they belong to arrays that others may hold (`kernels.tables`).
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,13 @@ class InformedFunction:
     shapes: tuple[tuple[int, ...], ...]
     windows: Windows
     dtype: DType
+    #: By axis of the grid, for each tile and behind the last one, how many blocks come before it.
+    numbers: tuple[tuple[int, ...], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "numbers", tuple([_numbers(self.windows, axis) for axis in range(len(self.windows.bounds))])
+        )
 
     def on_tile(self, xp: Any, tile: tuple[int, ...], *blocks: Any) -> Any:
         """Return what the function gives for a tile; `xp` is the namespace of the blocks."""
@@ -140,28 +148,35 @@ class InformedFunction:
         """Return the keywords that tell the function its place, those that it has."""
         told: dict[str, Any] = {}
         if has_keyword(self.function.function, "block_id"):
-            told["block_id"] = tile
+            told["block_id"] = self.place(tile)
         if has_keyword(self.function.function, "block_info"):
             told["block_info"] = self.block_info(tile)
         return told
 
+    def place(self, tile: Sequence[int]) -> tuple[int, ...]:
+        """Return the index of a tile among the blocks: tiles without elements, which members with fewer blocks than
+        others have, are none.
+        """
+        return tuple([n[t] for n, t in zip(self.numbers, tile, strict=True)])
+
     def block_info(self, tile: tuple[int, ...]) -> dict[Any, dict[str, Any]]:
         """Return Dask's dictionary: by the position of the argument, and by None for the result."""
         info: dict[Any, dict[str, Any]] = {}
+        at, counts = self.place(tile), [max(1, n[-1]) for n in self.numbers]
         for i, (place, shape) in enumerate(zip(self.places, self.shapes, strict=True)):
             reads = self.windows.operands[i]
             info[place] = {
                 "shape": shape,
-                "num-chunks": tuple([1 if read is None else len(read[1]) for read in reads]),
+                "num-chunks": tuple([1 if read is None else counts[read[0]] for read in reads]),
                 "array-location": [(r.start, r.stop) for r in self.windows.box(i, tile, shape)],
-                "chunk-location": tuple([0 if read is None else tile[read[0]] for read in reads]),
+                "chunk-location": tuple([0 if read is None else at[read[0]] for read in reads]),
             }
         bounds = self.windows.bounds
         info[None] = {
             "shape": tuple([b[-1] for b in bounds]),
-            "num-chunks": self.windows.grid,
+            "num-chunks": tuple(counts),
             "array-location": [(b[t], b[t + 1]) for b, t in zip(bounds, tile, strict=True)],
-            "chunk-location": tile,
+            "chunk-location": at,
             "chunk-shape": self.tile_shape(tile),
             "dtype": self.dtype,
         }
@@ -169,6 +184,15 @@ class InformedFunction:
 
     def __repr__(self) -> str:
         return repr(self.function)
+
+
+def _numbers(windows: Windows, axis: int) -> tuple[int, ...]:
+    """Return how many tiles with elements come before each tile of an axis of a grid, and how many there are."""
+    read = [r[1] for reads in windows.operands for r in reads if r is not None and r[0] == axis]
+    has_elements = [b > a for a, b in itertools.pairwise(windows.bounds[axis])]
+    for ranges in read:
+        has_elements = [has or b > a for has, (a, b) in zip(has_elements, ranges, strict=True)]
+    return tuple(itertools.accumulate(has_elements, initial=0))
 
 
 def checked(xp: Any, result: Any, shape: tuple[int, ...], dtype: DType) -> Any:

@@ -403,6 +403,14 @@ FOUND: dict[str, Call] = {
         f"sparse indices of {shape}": lambda xp, of, shape=shape: tuple(xp.indices(shape, sparse=True))
         for shape in ((0, 2), (2, 0), (2, 3), (0,))
     },
+    **{
+        f"indices of {shape} without a dtype, sparse={sparse}": lambda xp, of, shape=shape, sparse=sparse: xp.indices(
+            shape, dtype=None, sparse=sparse
+        )
+        for shape in ((2, 3), (0,), ())
+        for sparse in (False, True)
+    },
+    "a function of indices without a dtype": lambda xp, of: xp.fromfunction(np.add, (2, 3), dtype=None),
     "a number cast by a masked ufunc": lambda xp, of: xp.add(
         of(V), 300, dtype="f4", casting="unsafe", where=[True, False, True], out=of(np.zeros(3, "f4"))
     ),

@@ -84,6 +84,32 @@ def test_core_dimensions_may_stand_anywhere(tiles: None, options: dict[str, Any]
     assert_close(dx.apply_gufunc(mean, "(i)->()", dx.asarray(A), output_dtypes=float, **options), expected.compute())
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_axis_is_that_of_all_that_have_the_core_dimension(tiles: None, axis: int) -> None:
+    def sums(block: np.ndarray) -> np.ndarray:
+        return block.cumsum(-1)
+
+    def scaled(factor: np.ndarray, block: np.ndarray) -> np.ndarray:
+        return factor[..., None] * block
+
+    def scaled_sum(factor: np.ndarray, block: np.ndarray) -> np.ndarray:
+        return factor * block.sum(-1)
+
+    x, two = dx.asarray(B), dx.asarray(2.0)
+    assert_close(dx.apply_gufunc(sums, "(i)->(i)", x, axis=axis, output_dtypes=float), B.cumsum(axis))
+    assert_equal(dx.apply_gufunc(scaled, "(),(i)->(i)", two, x, axis=axis, output_dtypes=float), 2 * B)
+    found = dx.apply_gufunc(scaled_sum, "(),(i)->()", two, x, axis=axis, keepdims=True, output_dtypes=float)
+    assert_close(found, 2 * B.sum(axis, keepdims=True))
+
+
+def test_the_dtype_of_a_vectorized_function_is_that_of_a_call_on_core_dimensions_alone() -> None:
+    def outer(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.einsum("i,j->ij", x, y)
+
+    found = dx.apply_gufunc(outer, "(i), (j) -> (i, j)", dx.asarray(B), dx.asarray(B), vectorize=True, infer=True)
+    assert_equal(found, B[:, :, None] * B[:, None])
+
+
 def test_axes_of_results_and_sizes_of_new_dimensions(tiles: None) -> None:
     da = pytest.importorskip("dask.array")
 
@@ -125,6 +151,8 @@ def test_gufunc_and_its_decorator() -> None:
         ("(i),(j)->()", {}, ValueError),
         ("(i)->(k)", {}, ValueError),
         ("(i)->()", {"axis": 0, "axes": [(0,)]}, ValueError),
+        ("(i,i)->()", {"axis": 0}, ValueError),
+        ("(i)->(k)", {"axis": 0, "output_sizes": {"k": 2}}, ValueError),
         ("(i)->()", {"axis": 3}, np.exceptions.AxisError),
         ("(i)->(i)", {"keepdims": True}, ValueError),
         ("(i,j,k)->()", {}, ValueError),
