@@ -8,7 +8,7 @@ the edges of the array is made where it is read, but for periodic boundaries, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -203,18 +203,22 @@ def map_overlap(
         if len(chunks) != len(bounds):
             raise ValueError(f"map_overlap: chunks={chunks!r} is not one entry for each of {len(bounds)} axes")
         bounds = tuple([block_bounds(c, b, i) for i, (c, b) in enumerate(zip(chunks, bounds, strict=True))])
-    found = dtype_of("map_overlap", dtype, infer, lambda: function(*[_example(n, h) for n, h in zip(nodes, halos)]))
     seen = [_operand(n, own, h, axes, grid.bounds) for n, own, h in zip(nodes, of_operands, halos, strict=True)]
     tiles = Windows(tuple([tuple([axis.tile_reads for axis in own]) for own in seen]), bounds)
     shapes = tuple([n.shape for n in nodes])
-    informed = InformedFunction(function, tuple(range(len(shapes))), shapes, tiles, found)
+    unknown = InformedFunction(function, tuple(range(len(shapes))), shapes, tiles, np.dtype(np.float64))
+
+    def example() -> Any:
+        return function(*map(_example, nodes, halos), **unknown.information((0,) * len(bounds)))
+
+    informed = replace(unknown, dtype=dtype_of("map_overlap", dtype, infer, example))
     highest = max(range(len(shapes)), key=lambda i: len(shapes[i]))
     late = _Overlapping(informed, tuple(seen), highest if trim else -1, tuple(axes.of))
     reads = [
         (node, chosen) for node, own in zip(nodes, seen, strict=True) for chosen in product(*[a.reads for a in own])
     ]
     windows = Windows(tuple([chosen for _, chosen in reads]), bounds, (late,))
-    node = bind_windows(MAP_WINDOWS, [node for node, _ in reads], windows, found, grid.cut(axes.of))
+    node = bind_windows(MAP_WINDOWS, [node for node, _ in reads], windows, informed.dtype, grid.cut(axes.of))
     return operands.box(node)
 
 

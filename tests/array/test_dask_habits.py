@@ -200,7 +200,8 @@ def test_blocks_are_numbered_without_the_tiles_that_have_no_elements(extents: tu
     def number(block: Any, block_id: Any) -> Any:
         return np.full(block.shape, block_id[0])
 
-    assert_equal(dx.map_overlap(number, x, depth={0: 1}, boundary="nearest", dtype=int), numbers)
+    for said in ({"dtype": int}, {"infer": True}):
+        assert_equal(dx.map_overlap(number, x, depth={0: 1}, boundary="nearest", **said), numbers)
     first = dx.map_blocks(lambda block, block_id: np.full((1, 1), block_id[0]), x, dtype=int, chunks=(1, 1))
     assert_equal(first, np.arange(len(extents))[:, None])
 
