@@ -235,7 +235,7 @@ def array_api_extra_parameter() -> Any:
 
 
 #: Clients whose tests have no namespace but one: it is no parameter of theirs.
-WHOLE = ("cupynumeric", "numpy", "cupy")
+WHOLE = ("cupynumeric", "numpy", "cupy", "dask")
 ENTER = {"scikit-learn": enter_scikit_learn, "scipy": enter_scipy, "cupynumeric": enter_cupynumeric, "cupy": enter_cupy}
 #: The fixture that iterates over backends, and ours as its parameter.
 FIXTURES = {"scipy": ("xp", scipy_parameter), "array-api-extra": ("library", array_api_extra_parameter)}
@@ -247,6 +247,17 @@ FIXTURES = {"scipy": ("xp", scipy_parameter), "array-api-extra": ("library", arr
 def pytest_configure(config: pytest.Config) -> None:
     if enter := ENTER.get(REQUEST["client"]):
         enter(config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Dask's tests import our names in the place of its own, and nobody else does."""
+    with ExitStack() as stack:
+        if REQUEST["client"] == "dask" and REQUEST["namespace"] == "distarray":
+            import dask_arrays
+
+            stack.enter_context(dask_arrays.entered())
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -297,6 +308,9 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 
 def note(nodeid: str, outcome: str, reason: str) -> None:
+    """Write a line; workers of pytest-xdist tell theirs to the process that started them, under its ids."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
     is_parameter = REQUEST["client"] not in WHOLE
     line = [nodeid.replace(REQUEST["namespace"], ID) if is_parameter else nodeid, outcome, reason]
     with open(REQUEST["results"], "a", encoding="utf-8") as file:

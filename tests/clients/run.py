@@ -3,12 +3,12 @@
     python tests/clients/run.py CLIENT [--clone FOLDER] [--namespace numpy] [--every 8] [--tiles 3]
                                        [--results FILE] [--against FILE] [PYTEST ...]
 
-CLIENT is ``numpy``, ``scikit-learn`` or ``scipy`` (their installed packages hold their tests), or ``array-api-extra``,
-``cupynumeric`` or ``cupy`` (a clone of data-apis/array-api-extra, nv-legate/cupynumeric or cupy/cupy holds them). What
-became of each test is written to the file of ``--results``; with ``--against`` such a file of a run with another
-``--namespace``, the exit status says whether every test that passed there passes here, but for those that `reasons.txt`
-explains. Further arguments go to pytest: ``-k fft``, a file of tests. A client that is not installed is skipped, with
-exit status 0.
+CLIENT is ``numpy``, ``scikit-learn``, ``scipy`` or ``dask`` (their installed packages hold their tests), or
+``array-api-extra``, ``cupynumeric`` or ``cupy`` (a clone of data-apis/array-api-extra, nv-legate/cupynumeric or
+cupy/cupy holds them). What became of each test is written to the file of ``--results``; with ``--against`` such a
+file of a run with another ``--namespace``, the exit status says whether every test that passed there passes here, but
+for those that `reasons.txt` explains. Further arguments go to pytest: ``-k fft``, a file of tests. A client that is
+not installed is skipped, with exit status 0.
 """
 
 from __future__ import annotations
@@ -67,11 +67,20 @@ CUPY_OPTIONS = (
     *("--timeout", "60", "-m", "not multi_gpu", "--ignore-glob=*fusion_tests*"),
     *(f"--ignore-glob=*/test_{name}.py" for name in CUPY_INSIDE.split()),
 )
+#: Of Dask's tests those of arrays and functions of them, without those of graphs and of other arrays in chunks.
+DASK_PARTS = (
+    "array_core array_function atop creation fft gufunc linalg map_blocks overlap percentiles random rechunk "
+    "reductions reshape routines slicing ufunc wrap"
+).split()
+DASK_OPTIONS = ("--timeout", "60", f"--rootdir={Path(numpy.__file__).parents[1]}")
 CLIENTS = {
     "scikit-learn": Client(("sklearn",), ("--pyargs", "sklearn")),
     "scipy": Client(("scipy",), ("--pyargs", "scipy", "-m", "array_api_backends")),
     "array-api-extra": Client(("array_api_compat",), ("main",), ("tests", "src")),
     "numpy": Client(("numpy",), ("--pyargs", *[f"numpy.{part}" for part in NUMPY_PARTS]), options=NUMPY_OPTIONS),
+    "dask": Client(
+        ("dask",), ("--pyargs", *[f"dask.array.tests.test_{part}" for part in DASK_PARTS]), options=DASK_OPTIONS
+    ),
     "cupynumeric": Client(("scipy",), (".",), ("tests/integration", "tests/integration")),
     "cupy": Client(("scipy",), CUPY_PARTS, ("tests", "tests"), CUPY_OPTIONS),
 }
