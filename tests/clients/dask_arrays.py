@@ -261,7 +261,7 @@ class Pointwise:
         cut = self.array[tuple(slice(None) if axis in at else item for axis, item in enumerate(key))]
         moved = xp().moveaxis(cut, at, range(len(at)))
         points = [key[axis] if is_ours(key[axis]) else numpy.asarray(key[axis]) for axis in at]
-        return moved[tuple(points if is_ours(points) or points.size else points.astype(int) for points in points)]
+        return moved[tuple([p if is_ours(p) or p.size else p.astype(int) for p in points])]
 
 
 def method_on_blocks(function: Callable[..., Any]) -> Callable[..., Any]:
