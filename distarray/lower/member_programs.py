@@ -11,7 +11,7 @@ A program is cut once of a template and serves all its runs: `MemberProgram.fill
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -48,7 +48,7 @@ class Credits(NamedTuple):
 
 @dataclass(slots=True)
 class MemberProgram:
-    """A MemberProgram is all that one member does in a run.
+    """A MemberProgram is all that one member does in a run; or a process, whose members are threads.
 
     Its slots are numbered: first the blocks that it is given, then what it receives, then what each step makes.
 
@@ -68,6 +68,10 @@ class MemberProgram:
         Keys of bundles that are kept, and of each the slots of its blocks, or these themselves.
     credits
         When messages may come; None if that is no matter.
+    members
+        Of the program of a process, by step the rank of the member that it is a task of.
+    after
+        Likewise, by step those before it that it waits for although it reads nothing of them.
     """
 
     given: list[Leaf | ClientBox] = field(default_factory=list)
@@ -77,6 +81,8 @@ class MemberProgram:
     results: dict[Key, int] = field(default_factory=dict)
     bundles: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
     credits: Credits | None = None
+    members: Sequence[int] = ()
+    after: Mapping[int, Collection[int]] = field(default_factory=dict)
     _graph: StepGraph | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -98,7 +104,7 @@ class MemberProgram:
     def graph(self) -> StepGraph:
         """Return what its steps wait for, found once for all its runs."""
         if self._graph is None:
-            self._graph = StepGraph(self.steps, len(self.given), self.first_step, self.kept_slots())
+            self._graph = StepGraph(self.steps, len(self.given), self.first_step, self.kept_slots(), self.after)
         return self._graph
 
     def kept_slots(self) -> set[int]:
@@ -179,6 +185,30 @@ def member_programs(
         blocks = [SlotRef(slots[member, _name(ref)]) if _is_ref(ref) else ref for ref in refs]
         programs[member].bundles[key] = tuple(blocks)
     return dict(programs)
+
+
+def process_program(
+    recipes: Mapping[Key, Recipe],
+    members: Mapping[Key, int],
+    keep: Collection[Key],
+    after: Mapping[Key, Collection[Key]],
+) -> MemberProgram:
+    """Return the tasks of all members as one program of a process, of which they are threads.
+
+    There nothing is sent: what one step makes is in the memory of all others.
+
+    Parameters
+    ----------
+    after
+        By key of a task those that it waits for although it reads nothing of them.
+    """
+    if not recipes:
+        return MemberProgram()
+    (program,) = member_programs(recipes, dict.fromkeys(recipes, 0), keep, {}).values()
+    number = {key: n for n, key in enumerate(recipes)}
+    program.members = [members[key] for key in recipes]
+    program.after = {number[key]: [number[k] for k in waits] for key, waits in after.items()}
+    return program
 
 
 def _is_ref(argument: Any) -> bool:

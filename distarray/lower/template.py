@@ -17,9 +17,8 @@ from distarray.kernels.specs import StageSpec
 from distarray.lower.bundling import Bundled, Given, Kept, Output, kept_of
 from distarray.lower.credits import with_credits
 from distarray.lower.making import with_making
-from distarray.lower.member_programs import MemberProgram, member_programs
+from distarray.lower.member_programs import MemberProgram, member_programs, process_program
 from distarray.lower.messages import Key, Transfer
-from distarray.lower.process_program import ProcessProgram, process_program
 from distarray.lower.recipes import Leaf, Recipe, TaskKind, is_key
 from distarray.lower.turns import in_turns
 from distarray.planner.plan import UNBOUNDED, Stage
@@ -129,7 +128,7 @@ class Template:
         return n_steps - len(members) - len(self.kept.all_keys)
 
     @cached_property
-    def in_process(self) -> ProcessProgram:
+    def in_process(self) -> MemberProgram:
         """Return the tasks as one program of a process, of which members are threads."""
         return process_program(self.recipes, self.lowered.members, self._keep(), self.lowered.after)
 

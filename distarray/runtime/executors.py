@@ -16,8 +16,8 @@ from dask._task_spec import Alias, Task, TaskRef
 
 from distarray.kernels.threads import Work, helped_by
 from distarray.kernels.waits import Condition
+from distarray.lower.member_programs import MemberProgram
 from distarray.lower.messages import Key
-from distarray.lower.process_program import ProcessProgram
 from distarray.lower.step_graph import KernelCall, SlotRef
 from distarray.runtime import metering, progress
 from distarray.runtime.process_threads import ProcessThreads, forsake, threads_of
@@ -43,7 +43,7 @@ class ThreadExecutor:
 
     def run(
         self,
-        program: ProcessProgram,
+        program: MemberProgram,
         steps: Sequence[KernelCall],
         given: Sequence[Any],
         tasks: Callable[[], Mapping[Key, Task]],
@@ -99,7 +99,7 @@ class ThreadExecutor:
         ]
         results = {key: number[key] for key in keep}
         waits = {number[key]: [number[k] for k in keys] for key, keys in (after or {}).items()}
-        program = ProcessProgram((), steps, [members[key] for key in tasks], results, waits)
+        program = MemberProgram(steps=steps, results=results, members=[members[key] for key in tasks], after=waits)
         return self.run(program, steps, (), lambda: tasks)
 
     def fetch(self, handles: Sequence[Any]) -> list[Any]:
@@ -108,7 +108,7 @@ class ThreadExecutor:
 
     def _run_on_threads(
         self,
-        program: ProcessProgram,
+        program: MemberProgram,
         steps: Sequence[KernelCall],
         values: list[Any],
         observers: Sequence[StepObserver],
@@ -131,7 +131,7 @@ class ThreadExecutor:
 
 
 def _run_inline(
-    program: ProcessProgram, steps: Sequence[KernelCall], values: list[Any], observers: Sequence[StepObserver]
+    program: MemberProgram, steps: Sequence[KernelCall], values: list[Any], observers: Sequence[StepObserver]
 ) -> None:
     slot, freed = len(program.given), program.graph.freed
     for n, step in enumerate(steps):
@@ -162,7 +162,7 @@ class _Run:
 
     def __init__(
         self,
-        program: ProcessProgram,
+        program: MemberProgram,
         steps: Sequence[KernelCall],
         values: list[Any],
         observers: Sequence[StepObserver],

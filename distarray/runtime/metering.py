@@ -22,8 +22,8 @@ import numpy as np
 from distarray.kernels import tasks
 from distarray.kernels.buffers import Lease
 from distarray.lower.bundling import bundle_of
+from distarray.lower.member_programs import MemberProgram
 from distarray.lower.messages import Key
-from distarray.lower.process_program import ProcessProgram
 from distarray.lower.step_graph import KernelCall, SlotRef
 from distarray.planner.graph import Graph
 from distarray.runtime.clients import placement_of
@@ -197,7 +197,7 @@ class Meter:
         self._owners: dict[int, int] = {}
         self._lock = threading.RLock()  # memory may die at any allocation
 
-    def of_run(self, program: ProcessProgram, keys: Iterable[Key]) -> StepObserver:
+    def of_run(self, program: MemberProgram, keys: Iterable[Key]) -> StepObserver:
         """Return what counts for this meter in one run of a program, of whose steps these are the keys."""
         return _MeteredRun(self, program, list(keys))
 
@@ -241,7 +241,7 @@ class Meter:
 class _MeteredRun:
     """A _MeteredRun counts for one meter what the steps of one run read and return."""
 
-    def __init__(self, meter: Meter, program: ProcessProgram, keys: Sequence[Key]) -> None:
+    def __init__(self, meter: Meter, program: MemberProgram, keys: Sequence[Key]) -> None:
         self._meter = meter
         self._steps = program.steps
         self._keys = keys

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distarray.kernels.specs import StageSpec
+from distarray.lower.member_programs import MemberProgram, process_program
 from distarray.lower.parameters import Parameters
-from distarray.lower.process_program import ProcessProgram, process_program
 from distarray.lower.recipes import Leaf, Recipe
 
 
@@ -38,7 +38,7 @@ def recipes(draw: st.DrawFn) -> tuple[dict[Any, Recipe], list[Any], dict[Any, se
     return made, keep, after
 
 
-def run(program: ProcessProgram, order: Any, is_freed_by_use: bool) -> dict[Any, Any]:
+def run(program: MemberProgram, order: Any, is_freed_by_use: bool) -> dict[Any, Any]:
     """Run the steps in an order, and free values as the program says."""
     first = len(program.given)
     values: dict[int, Any] = dict(enumerate(10 * (leaf.number + 1) for leaf in program.given))
@@ -125,7 +125,7 @@ def test_a_run_in_threads_and_one_inline_give_the_same(dtype: str) -> None:
     start = np.arange(50_000).astype(dtype)
     steps = [KernelCall(key(n), np.add, (SlotRef(0), n)) for n in range(6)]
     steps += [KernelCall(key(6 + n), np.multiply, (SlotRef(1 + n), SlotRef(2 + n))) for n in range(5)]
-    program = ProcessProgram([Leaf(0, 0)], steps, [0] * 11, {key(6 + n): 7 + n for n in range(5)})
+    program = MemberProgram([Leaf(0, 0)], steps=steps, results={key(6 + n): 7 + n for n in range(5)}, members=[0] * 11)
     found = [ThreadExecutor(3).run(program, steps, [start], dict, inline) for inline in (True, False)]
     for n in range(5):
         expected = (start + n) * (start + n + 1)

@@ -18,7 +18,7 @@ import pytest
 
 import distarray as dx
 from distarray import config
-from distarray.lower.process_program import ProcessProgram
+from distarray.lower.member_programs import MemberProgram
 from distarray.lower.step_graph import KernelCall, SlotRef
 from distarray.runtime import running
 from distarray.runtime.executors import ThreadExecutor
@@ -168,13 +168,13 @@ def test_a_traceback_that_is_kept_keeps_no_results() -> None:
 # ------------------------------------------------------------------------------------------ threads take steps
 
 
-def program_of(functions: list[Callable[..., Any]], reads: list[list[int]]) -> tuple[ProcessProgram, list[KernelCall]]:
+def program_of(functions: list[Callable[..., Any]], reads: list[list[int]]) -> tuple[MemberProgram, list[KernelCall]]:
     """A program whose steps read others; the last is kept."""
     steps = [
         KernelCall(("dx-step", 0, n), f, tuple(map(SlotRef, slots)))
         for n, (f, slots) in enumerate(zip(functions, reads))
     ]
-    return ProcessProgram((), steps, [0] * len(steps), {steps[-1].key: len(steps) - 1}), steps
+    return MemberProgram(steps=steps, results={steps[-1].key: len(steps) - 1}, members=[0] * len(steps)), steps
 
 
 def test_a_chain_of_steps_never_wakes_another_thread() -> None:
