@@ -16,7 +16,7 @@ from distarray.errors import ShardingError
 from distarray.expr.lens import Reshape, reshape_groups
 from distarray.io.onnx.forms import AxisCut, TensorForm, n_shards, simplified
 from distarray.io.onnx.specs import JsonSpec, read_spec, write_spec
-from distarray.io.onnx.violations import Violation, raise_errors
+from distarray.io.onnx.violations import raise_errors
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.prime import coarsened, prime_mesh, realised
 from distarray.sharding.sharding import Sharding
@@ -180,7 +180,7 @@ def from_spec(data: Any, spec: JsonSpec | Any, *, team: Team) -> DistArray:
     else:
         data = dx.asarray(data, team=team)
     reading = read_spec(spec, data.shape, team.size)
-    raise_errors([Violation.of(finding) for finding in reading.findings])
+    raise_errors(reading.findings)
     assert reading.form is not None
     return data if lies_so(data, reading.form) else placed(data, reading.form)
 

@@ -16,7 +16,7 @@ from distarray.io.onnx.forms import Size, TensorForm, everywhere
 from distarray.io.onnx.inference import MAX_DEVICES, GivenOutput, NodeInference, infer_outputs
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec, read_spec
-from distarray.io.onnx.violations import Fault, Violation, has_errors
+from distarray.io.onnx.violations import Violation, has_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def infer_graph(
     done = GraphInference()
     done.violations += graph.faults
     if not has_errors(done.violations):
-        done.violations += [Violation.of(finding) for finding in _configuration_findings(graph)]
+        done.violations += _configuration_findings(graph)
     if has_errors(done.violations):
         return done  # without its devices nothing can be said of a spec
     whole = everywhere(num_devices)
@@ -160,28 +160,28 @@ def infer_graph(
     return done
 
 
-def _configuration_findings(graph: AnnotatedGraph) -> list[Fault]:
+def _configuration_findings(graph: AnnotatedGraph) -> list[Violation]:
     """Return what is wrong with the configurations, and with the model as a whole (G-5, A-12)."""
     found = []
     for name, num_devices, devices in graph.configurations:
         label = "a configuration" if name is None else f"configuration {name!r}"
         if name is None:
-            found.append(Fault("G-5", "configuration-name-missing", "a configuration has no name"))
+            found.append(Violation("G-5", "configuration-name-missing", "a configuration has no name"))
         if num_devices is None:
-            found.append(Fault("G-5", "num-devices-missing", f"{label} does not say how many devices it has"))
+            found.append(Violation("G-5", "num-devices-missing", f"{label} does not say how many devices it has"))
         elif not 1 <= num_devices <= MAX_DEVICES:
             text = f"{label} has {num_devices} devices; 1 to {MAX_DEVICES} can be"
-            found.append(Fault("G-5", "num-devices-invalid", text))
+            found.append(Violation("G-5", "num-devices-invalid", text))
         elif devices and len(devices) != num_devices:
             text = f"{label} names {len(devices)} devices and has {num_devices}"
-            found.append(Fault("G-5", "device-names-length", text))
+            found.append(Violation("G-5", "device-names-length", text))
     is_annotated = any(node.annotations or node.is_annotated_inside for node in graph.nodes)
     if graph.configurations and not is_annotated:
         text = "the model has configurations, but no node is annotated; converting its version drops annotations"
-        found.append(Fault("A-12", "nothing-annotated", text))
+        found.append(Violation("A-12", "nothing-annotated", text))
     if graph.ir_version < 11 and (is_annotated or graph.configurations):
         text = f"IR version {graph.ir_version} has no annotations; they came with version 11"
-        found.append(Fault("G-5", "ir-version", text))
+        found.append(Violation("G-5", "ir-version", text))
     return found
 
 
@@ -195,19 +195,19 @@ def _annotation_of(
         findings = []
         if entry.configuration not in known:
             text = f"configuration {entry.configuration!r} is none of the model's"
-            findings.append(Fault("G-5", "unknown-configuration", text))
+            findings.append(Violation("G-5", "unknown-configuration", text))
         if entry.configuration in seen:
             text = f"configuration {entry.configuration!r} has two entries at one node"
-            findings.append(Fault("G-5", "duplicate-configuration", text))
+            findings.append(Violation("G-5", "duplicate-configuration", text))
         if entry.stage is not None and entry.stage < 0:
-            findings.append(Fault("G-6", "pipeline-stage", f"pipeline stage {entry.stage} is negative"))
-        done.violations += [Violation.of(finding, node.name, node.op_type) for finding in findings]
+            findings.append(Violation("G-6", "pipeline-stage", f"pipeline stage {entry.stage} is negative"))
+        done.violations += [finding.at(node.name, node.op_type) for finding in findings]
         if entry.configuration == configuration and entry.configuration not in seen:
             mine = entry
         seen.add(entry.configuration)
     if node.is_annotated_inside:
-        finding = Fault("F-1", "unsupported-op", "nodes of its subgraph are annotated, which is not supported")
-        done.violations.append(Violation.of(finding, node.name, node.op_type))
+        finding = Violation("F-1", "unsupported-op", "nodes of its subgraph are annotated, which is not supported")
+        done.violations.append(finding.at(node.name, node.op_type))
     return mine
 
 
@@ -222,8 +222,8 @@ def _judge(
 ) -> None:
     """Infer one node, and put what follows into `done`."""
 
-    def report(findings: Sequence[Fault], tensors: Sequence[str]) -> None:
-        done.violations.extend(Violation.of(finding, node.name, node.op_type, tensors) for finding in findings)
+    def report(findings: Sequence[Violation], tensors: Sequence[str]) -> None:
+        done.violations.extend(finding.at(node.name, node.op_type, tensors) for finding in findings)
 
     mine = _annotation_of(node, configuration, known, done)
     if mine is not None and mine.stage is not None:
@@ -285,9 +285,9 @@ def _specs_of(node: AnnotatedNode, mine: NodeAnnotation | None, report: Any) -> 
     there = {name for name in (*node.inputs, *node.outputs) if name}
     for name, spec in mine.specs if mine is not None else ():
         if name not in there:
-            report([Fault("G-5", "unknown-tensor", f"{name!r} is no input and no output of the node")], [name])
+            report([Violation("G-5", "unknown-tensor", f"{name!r} is no input and no output of the node")], [name])
         elif name in specs:
-            report([Fault("G-5", "duplicate-spec", f"tensor {name!r} has two specs at one node")], [name])
+            report([Violation("G-5", "duplicate-spec", f"tensor {name!r} has two specs at one node")], [name])
         else:
             specs[name] = spec
     return specs

@@ -16,7 +16,7 @@ from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded, ReducedLoo
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.parallel_loops import Meeting
 from distarray.io.onnx.specs import JsonSpec, read_spec
-from distarray.io.onnx.violations import Fault, Refusal, has_errors
+from distarray.io.onnx.violations import Refusal, Violation, has_errors
 from distarray.sharding.cuts import MAX_TILES
 
 #: Devices that a configuration may have.
@@ -66,14 +66,14 @@ class NodeInference:
 
     outputs: list[tuple[str, TensorForm]] = field(default_factory=list)
     rule: str = ""
-    findings: list[Fault] = field(default_factory=list)
+    findings: list[Violation] = field(default_factory=list)
     reshards: list[str] = field(default_factory=list)
     natural: dict[str, TensorForm] = field(default_factory=dict)
     reduced: tuple[ReducedLoop, ...] | None = None
     meetings: list[Meeting] = field(default_factory=list)
 
     @property
-    def error(self) -> Fault | None:
+    def error(self) -> Violation | None:
         """Return the first error."""
         return next((finding for finding in self.findings if finding.severity == "error"), None)
 
@@ -142,7 +142,7 @@ def infer_outputs(
         natural = []
         ranks = [None if form is None or form.shape is None else len(form.shape) for form in forms]
         sentence = f"{op_type} has no form with inputs of ranks {ranks} and attributes {shown(dict(attrs))}"
-        done.findings.append(Fault(facts.number, "node-malformed", sentence))
+        done.findings.append(Violation(facts.number, "node-malformed", sentence))
     done.rule = f"{facts.number} {op_type}: {sentence}"
     done.meetings = facts.meetings
     if group is not None and group.is_summed:
@@ -166,7 +166,7 @@ def _plain(facts: NodeFacts, n_outputs: int) -> list[TensorForm]:
     devices = everywhere(facts.num_devices)
     if any(form is not None and len(form.owners) > 1 for form in facts.forms):
         text = f"{facts.op_type} has no annotation; its inputs are made whole on all devices first"
-        facts.warnings.append(Fault(facts.number, "gathered", text))
+        facts.warnings.append(Violation(facts.number, "gathered", text))
     return [TensorForm.whole(None, devices)] * n_outputs
 
 
@@ -217,7 +217,7 @@ def _give(
                 done.reshards.append(name)
             form = reading.form
         if form is None:
-            done.findings.append(Fault("V-1", "output-spec-needed", f"output {name!r} needs a spec"))
+            done.findings.append(Violation("V-1", "output-spec-needed", f"output {name!r} needs a spec"))
             continue
         done.outputs.append((name, form))
 
@@ -279,7 +279,7 @@ def infer_node(
     if len(input_specs) > len(input_shapes):
         raise ValueError(f"{len(input_specs)} input_specs are given for {len(input_shapes)} input_shapes")
     specs = [*input_specs, *[None] * (len(input_shapes) - len(input_specs))]
-    findings: list[Fault] = []
+    findings: list[Violation] = []
     forms: list[TensorForm | None] = []
     for shape, spec in zip(input_shapes, specs, strict=True):
         forms.append(_input_form(shape, spec, num_devices, strict, findings))
@@ -297,11 +297,11 @@ def infer_node(
 
 
 def _input_form(
-    shape: Sequence[Size] | None, spec: JsonSpec | None, num_devices: int, strict: bool, findings: list[Fault]
+    shape: Sequence[Size] | None, spec: JsonSpec | None, num_devices: int, strict: bool, findings: list[Violation]
 ) -> TensorForm | None:
     if shape is None:
         if spec is not None:
-            findings.append(Fault("G-5", "unknown-tensor", "an input that is left out has a spec"))
+            findings.append(Violation("G-5", "unknown-tensor", "an input that is left out has a spec"))
         return None
     if spec is None:
         return TensorForm.whole(shape, everywhere(num_devices))

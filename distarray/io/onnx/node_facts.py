@@ -10,7 +10,7 @@ import numpy as np
 
 from distarray.io.onnx.forms import Size, TensorForm
 from distarray.io.onnx.parallel_loops import Meeting, NodeLoops, follow_loops
-from distarray.io.onnx.violations import Fault, Refusal
+from distarray.io.onnx.violations import Refusal, Violation
 from distarray.sharding.rule import ShardingRule
 
 #: The axes (input, axis) that run over a loop that no output has.
@@ -68,7 +68,7 @@ class NodeFacts:
     strict: bool = True
     number: str = ""
     n_outputs: int | None = None
-    warnings: list[Fault] = field(default_factory=list)
+    warnings: list[Violation] = field(default_factory=list)
     reduced: tuple[ReducedLoop, ...] | None = None
     meetings: list[Meeting] = field(default_factory=list)
 

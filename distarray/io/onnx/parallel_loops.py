@@ -15,7 +15,7 @@ from itertools import product
 from math import prod
 
 from distarray.io.onnx.forms import AxisCut, Owners, Size, TensorForm, is_identical, n_shards
-from distarray.io.onnx.violations import Fault, Refusal
+from distarray.io.onnx.violations import Refusal, Violation
 from distarray.sharding.rule import ShardingRule
 
 #: Combinations of shards that are looked at for one node.
@@ -109,7 +109,7 @@ class Meeting:
         return [sum(i * step for i, step in zip(at, steps, strict=True)) for at in every]
 
 
-def follow_loops(loops: NodeLoops, forms: Sequence[TensorForm], *, strict: bool, warnings: list[Fault]) -> Meeting:
+def follow_loops(loops: NodeLoops, forms: Sequence[TensorForm], *, strict: bool, warnings: list[Violation]) -> Meeting:
     """Return how the inputs of a node are used together, and the form of each output.
 
     Parameters
@@ -144,7 +144,7 @@ def follow_loops(loops: NodeLoops, forms: Sequence[TensorForm], *, strict: bool,
         held.append(_intersection(loops, forms, steps, at, sliced))
     for loop in sorted(sliced.values()):
         text = f"an input is whole along loop {loop}, which others cut; it is sliced where it lies"
-        warnings.append(Fault(loops.number, "local-slice", text))
+        warnings.append(Violation(loops.number, "local-slice", text))
     if loops.broadcast and len(forms) > 1 and not sliced:
         _warn_of_owners(loops, forms, sizes, steps, counts, warnings)
     met = Meeting(loops, tuple(forms), sizes, cuts, tuple(held))
@@ -239,7 +239,7 @@ def _warn_of_owners(
     sizes: Mapping[str, Size],
     steps: Sequence[Sequence[int]],
     counts: Sequence[int],
-    warnings: list[Fault],
+    warnings: list[Violation],
 ) -> None:
     """Say where equal cuts have other owners, or a device holds a shard but none of an input broadcast to it (N-2)."""
     large = [
@@ -257,7 +257,7 @@ def _warn_of_owners(
                 text = f"input {b} is broadcast, but not on every device that holds input {a}"
             else:
                 continue
-            warnings.append(Fault("N-2", "owners-differ", text))
+            warnings.append(Violation("N-2", "owners-differ", text))
             return
 
 

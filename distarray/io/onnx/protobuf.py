@@ -23,7 +23,7 @@ from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, NodeAnnotatio
 from distarray.io.onnx.onnx_package import onnx
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec
-from distarray.io.onnx.violations import Fault, Violation, has_errors
+from distarray.io.onnx.violations import Violation, has_errors
 from distarray.io.onnx.wellformed import model_faults
 from distarray.types import HostArray
 
@@ -230,7 +230,7 @@ def _difference(said: str) -> Violation:
     """Return what onnx says of types that differ, at the node that it names."""
     found = re.search(r"\(op_type:(\w*)(?:, node name: (.*?))?\): (.*)", said)
     op_type, name, text = found.groups() if found else ("", "", said)
-    return Violation.of(Fault("W-2", "types-differ", text), name or "", op_type)
+    return Violation("W-2", "types-differ", text, name or "", op_type)
 
 
 def _itemsize(element: int) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -52,12 +51,12 @@ def reported(
     found = model.check()
     if has_errors(found):
         raise OnnxShardingError(
-            json.dumps([asdict(violation) for violation in found], indent=1) if as_json else _violations(found),
+            json.dumps([violation.to_json() for violation in found], indent=1) if as_json else _violations(found),
             tuple(found),
         )
     if action == "check":
         if as_json:
-            return json.dumps([asdict(violation) for violation in found], indent=1)
+            return json.dumps([violation.to_json() for violation in found], indent=1)
         return _violations(found) if found else f"{len(model.graph.nodes)} nodes, nothing wrong"
     if action == "draw":
         if as_json:

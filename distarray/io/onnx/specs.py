@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from distarray.arguments import shown
 from distarray.io.onnx.forms import AxisCut, Owners, Size, TensorForm, n_shards
-from distarray.io.onnx.violations import Fault, has_errors
+from distarray.io.onnx.violations import Violation, has_errors
 
 JsonSpec: TypeAlias = Mapping[str, Any]
 
@@ -22,7 +22,7 @@ class SpecReading(NamedTuple):
     """A SpecReading is what a spec says about a tensor: its form, None if there are errors, and the findings."""
 
     form: TensorForm | None
-    findings: list[Fault]
+    findings: list[Violation]
 
 
 def read_spec(spec: JsonSpec, shape: Sequence[Size] | None, num_devices: int, *, strict: bool = True) -> SpecReading:
@@ -45,7 +45,7 @@ def read_spec(spec: JsonSpec, shape: Sequence[Size] | None, num_devices: int, *,
         If `spec` is no spec at all: a key or a type that the form does not have.
     """
     _check_types(spec)
-    findings: list[Fault] = []
+    findings: list[Violation] = []
     cuts = _read_cuts(spec["sharded"], shape, findings)
     listed = [axis for axis, cut in cuts.items() if n_shards(cut) > 1]
     if listed != sorted(listed):
@@ -68,8 +68,8 @@ def read_spec(spec: JsonSpec, shape: Sequence[Size] | None, num_devices: int, *,
     return SpecReading(form, findings)
 
 
-def _fault(findings: list[Fault], rule: str, code: str, message: str) -> None:
-    findings.append(Fault(rule, code, message))
+def _fault(findings: list[Violation], rule: str, code: str, message: str) -> None:
+    findings.append(Violation(rule, code, message))
 
 
 def _is_int(value: object) -> bool:
@@ -99,7 +99,7 @@ def _check_types(spec: JsonSpec) -> None:
 
 
 def _read_cuts(
-    sharded: Sequence[Mapping[str, Any]], shape: Sequence[Size] | None, findings: list[Fault]
+    sharded: Sequence[Mapping[str, Any]], shape: Sequence[Size] | None, findings: list[Violation]
 ) -> dict[int, AxisCut]:
     """Return the cut of each axis that is listed, in the order of the list (S-5, S-6, S-7)."""
     cuts: dict[int, AxisCut] = {}
@@ -129,7 +129,7 @@ def _read_cuts(
     return cuts
 
 
-def _read_entries(axis: int, size: Size, entries: Sequence[Mapping[str, Any]], findings: list[Fault]) -> AxisCut:
+def _read_entries(axis: int, size: Size, entries: Sequence[Mapping[str, Any]], findings: list[Violation]) -> AxisCut:
     dims = [entry.get("dim") for entry in entries]
     counts = [entry["num_shards"] for entry in entries]
     if len(entries) == 1:
@@ -146,7 +146,7 @@ def _read_entries(axis: int, size: Size, entries: Sequence[Mapping[str, Any]], f
 
 
 def _read_devices(
-    spec: JsonSpec, count: int | None, num_devices: int, strict: bool, findings: list[Fault]
+    spec: JsonSpec, count: int | None, num_devices: int, strict: bool, findings: list[Violation]
 ) -> list[Owners] | None:
     """Return the devices of each shard in the order of the list (S-2, S-3, S-9); `count` is None if nobody knows."""
     device: Sequence[int] = spec["device"]
@@ -171,7 +171,9 @@ def _read_devices(
     return [read[entry] for entry in device]
 
 
-def _read_group(entry: int, groups: Sequence[Sequence[int]] | None, num_devices: int, findings: list[Fault]) -> Owners:
+def _read_group(
+    entry: int, groups: Sequence[Sequence[int]] | None, num_devices: int, findings: list[Violation]
+) -> Owners:
     """Return the devices that one entry of ``device`` means (S-3)."""
     if groups is None:
         if not 0 <= entry < num_devices:

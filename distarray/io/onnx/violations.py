@@ -1,17 +1,18 @@
-"""What is wrong with an annotation: a finding names the rule and says it in words; a violation names the node too."""
+"""What is wrong with a model and its annotations: a violation names the rule and the node, and says it in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from distarray.errors import OnnxShardingError
 from distarray.io.onnx.rules import CODES
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """A Fault is one fault of a spec or of a node, before anybody knows which node it is.
+class Violation:
+    """A Violation is a rule that a spec, a node or a model breaks: where, with which tensors, and how gravely.
 
     Parameters
     ----------
@@ -21,50 +22,33 @@ class Fault:
         Word for programs, such as ``"device-count-mismatch"``: a row of `rules.CODES`.
     message
         One sentence with the numbers.
+    node
+        Name of the node (or ``#i`` of a nameless one); empty for the model as a whole, or as long as nobody knows it.
+    op_type
+        Its operator.
+    tensors
+        Tensors that are concerned.
     """
 
     rule: str
     code: str
     message: str
+    node: str = ""
+    op_type: str = ""
+    tensors: tuple[str, ...] = ()
 
     @property
     def severity(self) -> str:
         """Return ``"error"`` or ``"warning"``, as the table of codes says."""
         return CODES[self.code].severity
 
+    def at(self, node: str, op_type: str, tensors: Sequence[str] = ()) -> Violation:
+        """Return what is wrong at a node."""
+        return replace(self, node=node, op_type=op_type, tensors=tuple(tensors))
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A Violation is a rule that an annotated model breaks: at which node, with which tensors, and how gravely.
-
-    Parameters
-    ----------
-    node
-        Name of the node (or ``#i`` of a nameless one); empty for the model as a whole.
-    op_type
-        Its operator.
-    tensors
-        Tensors that are concerned.
-    rule, code
-        Number of the rule, and its word for programs.
-    severity
-        ``"error"`` or ``"warning"``.
-    message
-        One sentence with the numbers.
-    """
-
-    node: str
-    op_type: str
-    tensors: tuple[str, ...]
-    rule: str
-    code: str
-    severity: str
-    message: str
-
-    @classmethod
-    def of(cls, finding: Fault, node: str = "", op_type: str = "", tensors: Sequence[str] = ()) -> Violation:
-        """Return a finding at its place."""
-        return cls(node, op_type, tuple(tensors), finding.rule, finding.code, finding.severity, finding.message)
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self) | {"severity": self.severity}
 
     def __str__(self) -> str:
         where = f"{self.node} ({self.op_type}): " if self.op_type else ""
@@ -76,23 +60,23 @@ class Refusal(ValueError):
 
     def __init__(self, rule: str, code: str, message: str) -> None:
         super().__init__(message)
-        self.finding = Fault(rule, code, message)
+        self.finding = Violation(rule, code, message)
 
 
-def has_errors(found: Sequence[Violation | Fault]) -> bool:
-    """Return whether one of the violations or faults is an error."""
+def has_errors(found: Sequence[Violation]) -> bool:
+    """Return whether one of the violations is an error."""
     return any(each.severity == "error" for each in found)
 
 
-def raise_errors(violations: Sequence[Violation]) -> None:
-    """Raise `OnnxShardingError` if one of the violations is an error.
+def raise_errors(violations: Sequence[Violation], *, is_run: bool = False) -> None:
+    """Raise `OnnxShardingError` if one of the violations is an error; `is_run`: all that keeps a model from running is.
 
     Raises
     ------
     OnnxShardingError
         With all violations; its text is the first error and how many more there are.
     """
-    errors = [violation for violation in violations if violation.severity == "error"]
+    errors = [violation for violation in violations if is_run or violation.severity == "error"]
     if errors:
         more = f" (and {len(errors) - 1} more errors)" if len(errors) > 1 else ""
         raise OnnxShardingError(f"{errors[0]}{more}", tuple(violations))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from distarray.io.onnx.function_calls import call_key, check_functions, domain_of, own_functions, subgraphs
 from distarray.io.onnx.onnx_package import onnx
-from distarray.io.onnx.violations import Fault, Refusal, Violation
+from distarray.io.onnx.violations import Refusal, Violation
 
 #: Bytes of an initializer that is written down as a sparse one: as many as a file could have itself.
 MAX_DENSE = 1 << 31
@@ -120,8 +120,8 @@ def external_elements(tensor: Any, folder: str | None, itemsize: int) -> Externa
     return ExternalElements(path, offset, nbytes)
 
 
-def _violation(fault: Fault, node: Any = None, name: str = "", tensors: Iterable[str] = ()) -> Violation:
-    return Violation.of(fault, name, "" if node is None else node.op_type, tuple(filter(None, tensors)))
+def _violation(fault: Violation, node: Any = None, name: str = "", tensors: Iterable[str] = ()) -> Violation:
+    return fault.at(name, "" if node is None else node.op_type, tuple(filter(None, tensors)))
 
 
 def _graph_faults(graph: Any, scope: _Surroundings, outer: Sequence[set[str]], depth: int) -> Iterator[Violation]:
@@ -131,7 +131,7 @@ def _graph_faults(graph: Any, scope: _Surroundings, outer: Sequence[set[str]], d
     for tensor in (*graph.initializer, *graph.sparse_initializer):
         name = tensor.values.name if hasattr(tensor, "values") else tensor.name
         if name in initial:
-            yield _violation(Fault("W-1", "duplicate-name", f"two initializers are {name!r}"), tensors=[name])
+            yield _violation(Violation("W-1", "duplicate-name", f"two initializers are {name!r}"), tensors=[name])
         initial.add(name)
         fault = _data_fault(tensor, scope.folder)
         if fault is not None:
@@ -141,7 +141,7 @@ def _graph_faults(graph: Any, scope: _Surroundings, outer: Sequence[set[str]], d
     for value in graph.output:
         if not any(value.name in names for names in visible):
             text = f"the graph's output reads {value.name!r}, which no input, initializer or node of the model makes"
-            yield _violation(Fault("W-1", "undefined-tensor", text), tensors=[value.name])
+            yield _violation(Violation("W-1", "undefined-tensor", text), tensors=[value.name])
 
 
 def _node_faults(body: Any, scope: _Surroundings, visible: list[set[str]], depth: int) -> Iterator[Violation]:
@@ -156,21 +156,21 @@ def _node_faults(body: Any, scope: _Surroundings, visible: list[set[str]], depth
                     text = f"the node reads what it makes itself, {tensor!r}"
                 elif tensor in later:
                     text = f"the node reads {tensor!r} before it is made; the graph has a cycle, or is not in order"
-                yield _violation(Fault("W-1", "undefined-tensor", text), node, name, [tensor])
+                yield _violation(Violation("W-1", "undefined-tensor", text), node, name, [tensor])
         fault = _use_fault(node, scope)
         if fault is not None:
             yield _violation(fault, node, name, (*node.input, *node.output))
         inside = subgraphs(node)
         if inside and depth == MAX_DEPTH:
             text = f"graphs lie within each other more than {MAX_DEPTH} deep"
-            yield _violation(Fault("W-4", "endless-model", text), node, name)
+            yield _violation(Violation("W-4", "endless-model", text), node, name)
             inside = []
         for graph in inside:
             yield from _graph_faults(graph, scope, visible, depth + 1)
         for tensor in filter(None, node.output):
             if tensor in visible[-1]:
                 text = f"the model makes {tensor!r} twice: names of a graph are given once"
-                yield _violation(Fault("W-1", "duplicate-name", text), node, name, [tensor])
+                yield _violation(Violation("W-1", "duplicate-name", text), node, name, [tensor])
             visible[-1].add(tensor)
 
 
@@ -183,22 +183,22 @@ def _domains() -> frozenset[str]:
     return frozenset([schema.domain for schema in onnx.defs.get_all_schemas()])
 
 
-def _use_fault(node: Any, scope: _Surroundings) -> Fault | None:
+def _use_fault(node: Any, scope: _Surroundings) -> Violation | None:
     """Return what is wrong with the use of an operator: that there is none, or how many inputs and which attributes."""
     if call_key(node) in scope.functions:
         return None
     domain = domain_of(node.domain)
     version = scope.opsets.get(domain)
     if version is None:
-        return Fault("W-2", "unknown-operator", f"the model imports no opset of the domain {domain or 'ai.onnx'!r}")
+        return Violation("W-2", "unknown-operator", f"the model imports no opset of the domain {domain or 'ai.onnx'!r}")
     if not onnx.defs.has(node.op_type, max_inclusive_version=version, domain=domain):
         text = f"opset {version} of {domain or 'ai.onnx'!r} has no such operator, and the model no such function"
-        return Fault("W-2", "unknown-operator" if domain in _domains() else "not-runnable", text)
+        return Violation("W-2", "unknown-operator" if domain in _domains() else "not-runnable", text)
     if scope.is_function and any(attribute.ref_attr_name for attribute in node.attribute):
         return None  # what it is depends on the call
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.TENSOR and attribute.t.external_data:
-            return Fault("W-3", "data-outside", f"{attribute.name!r} is in a file, which only initializers may be")
+            return Violation("W-3", "data-outside", f"{attribute.name!r} is in a file, which only initializers may be")
     if subgraphs(node):
         node = _without_graphs(node)
     return _said_by_onnx(onnx.checker.check_node, node, version, domain, "W-2", "node-malformed")
@@ -215,7 +215,7 @@ def _without_graphs(node: Any) -> Any:
     return made
 
 
-def _said_by_onnx(check: Any, proto: Any, version: int, domain: str, rule: str, code: str) -> Fault | None:
+def _said_by_onnx(check: Any, proto: Any, version: int, domain: str, rule: str, code: str) -> Violation | None:
     """Return what ONNX's own checker says of a message; None if that is nothing."""
     checker = onnx.checker
     context = checker.C.CheckerContext()
@@ -223,25 +223,25 @@ def _said_by_onnx(check: Any, proto: Any, version: int, domain: str, rule: str, 
     try:
         check(proto, context)
     except checker.ValidationError as error:
-        return Fault(rule, code, " ".join(str(error).partition("==> Context")[0].split()).rstrip("."))
+        return Violation(rule, code, " ".join(str(error).partition("==> Context")[0].split()).rstrip("."))
     return None
 
 
 # -- elements ---------------------------------------------------------------------------------------------------------
 
 
-def _data_fault(tensor: Any, folder: str | None) -> Fault | None:
+def _data_fault(tensor: Any, folder: str | None) -> Violation | None:
     """Return what is wrong with the elements of an initializer."""
     checker = onnx.checker
     if hasattr(tensor, "values"):
         n = prod(tensor.dims) * _itemsize(tensor.values)
         if not 0 <= n <= MAX_DENSE:
             text = f"sparse initializer {tensor.values.name!r} has {n} bytes when written out, of {MAX_DENSE} at most"
-            return Fault("W-3", "data-malformed", text)
+            return Violation("W-3", "data-malformed", text)
         return _said_by_onnx(checker.check_sparse_tensor, tensor, 1, "", "W-3", "data-malformed")
     if min(tensor.dims, default=0) < 0 or tensor.data_type not in onnx.TensorProto.DataType.values():
         text = f"initializer {tensor.name!r} has the shape {tuple(tensor.dims)} and the element type {tensor.data_type}"
-        return Fault("W-3", "data-malformed", text)
+        return Violation("W-3", "data-malformed", text)
     itemsize = _itemsize(tensor)
     if tensor.external_data or tensor.data_location == onnx.TensorProto.EXTERNAL:
         try:
@@ -257,7 +257,7 @@ def _data_fault(tensor: Any, folder: str | None) -> Fault | None:
     text = (
         f"initializer {tensor.name!r} of shape {tuple(tensor.dims)} needs {nbytes} bytes and has {len(tensor.raw_data)}"
     )
-    return Fault("W-3", "data-malformed", text)
+    return Violation("W-3", "data-malformed", text)
 
 
 @cache

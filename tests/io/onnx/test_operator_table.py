@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "distarray" / "io" / "onnx"
 
 #: What makes a finding.
-MAKERS = {"Fault", "Refusal", "OutputSpecNeeded", "_fault", "refuse"}
+MAKERS = {"Violation", "Refusal", "OutputSpecNeeded", "_fault", "refuse"}
 
 
 def found_in_the_package() -> tuple[set[str], set[str]]:

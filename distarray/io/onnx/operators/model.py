@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -115,7 +114,7 @@ class PlainModel:
     def __init__(self, model: Any, folder: str | None = None) -> None:
         if not isinstance(model, onnx.ModelProto):
             raise TypeError(f"{type(model).__name__} is no ModelProto; onnx.load(path) gives the one in a file")
-        raise_errors([replace(fault, severity="error") for fault in read_graph(model, folder=folder).faults])
+        raise_errors(read_graph(model, folder=folder).faults, is_run=True)
         self.graph = PreparedGraph(model.graph, Library(model.functions, folder))
         self.opsets = {o.domain: o.version for o in model.opset_import}
 
