@@ -35,7 +35,7 @@ is_made_apart: Callable[[Any, Any], bool] | None = None
 
 # --------------------------------------------------------------------------------- kernels ask, runtime answers
 
-#: Who helps with the kernels of this thread (`kernels.threads.Helpers`), or None. `runtime/free_threads.py`.
+#: Who helps with the kernels of this thread (`kernels.threads.Helpers`), or None. `runtime/permits.py`.
 find_helpers: Callable[[], Any] | None = None
 #: Whether this process compiles what comes often (`kernels.compiler`). `runtime/memory.py`.
 may_compile: Callable[[], bool] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from made import Page
 
 from distarray.io.onnx.operator_classes import CLASSES, OPERATORS
-from distarray.io.onnx.rules import CODES, RULES
+from distarray.io.onnx.violations import CODES, RULES
 
 
 def rules() -> str:

@@ -59,7 +59,7 @@ class Programs(NamedTuple):
     peak
         By member the most bytes that it will hold, what lies there before included; empty where that is no matter.
     made
-        Blocks that others promised, and that the programs make (`lower.making`).
+        Blocks that others promised, and that the programs make (`lower.template`).
     """
 
     by_member: Mapping[int, MemberProgram]

@@ -19,8 +19,8 @@ from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
 from distarray.kernels.specs import StageSpec, TileSpec
+from distarray.lower.block_kernels import parting
 from distarray.lower.copies import again, begin_version, makers, writers
-from distarray.lower.parting import parting
 from distarray.lower.records import Draft, Source, Tile
 from distarray.lower.route import Arguments
 from distarray.lower.state import Lowering

@@ -2,6 +2,9 @@
 
 A loop over fixed slices lowers once: its tasks are kept as a `Template` in which blocks are named by node and tile
 (`recipes.Leaf`). `runtime.instantiate` fills in what varies from run to run and makes tasks of them.
+
+A program has all that it is given from its start. Where that is too much to be there at once, blocks that others' tasks
+would make, each by tasks of its own, are made by steps: what a program is given is then how to make them.
 """
 
 from __future__ import annotations
@@ -14,14 +17,52 @@ from typing import TYPE_CHECKING, Any
 
 from distarray.caches import collected_later
 from distarray.kernels.specs import StageSpec
+from distarray.kernels.tasks import make
 from distarray.lower.bundling import Bundled, Given, Kept, Output, kept_of
 from distarray.lower.credits import with_credits
-from distarray.lower.making import with_making
 from distarray.lower.member_programs import MemberProgram, member_programs, process_program
 from distarray.lower.messages import Key, Transfer
 from distarray.lower.recipes import Leaf, Recipe, TaskKind, is_key
 from distarray.lower.turns import in_turns
 from distarray.planner.plan import UNBOUNDED, Stage
+
+
+def with_making(
+    recipes: Mapping[Key, Recipe],
+    members: Mapping[Key, int],
+    holders: Mapping[int, tuple[int, ...]],
+    made: Collection[Leaf],
+) -> tuple[Mapping[Key, Recipe], Mapping[Key, int], dict[Key, Leaf]]:
+    """Return tasks of which some make blocks that the others read.
+
+    Parameters
+    ----------
+    recipes, members, holders
+        As for `member_programs.member_programs`.
+    made
+        The blocks. What a program is given of each is what `kernels.tasks.make` takes.
+
+    Returns
+    -------
+    recipes, members
+        Each block is made before its first reader, as a part of the stage of that.
+    blocks
+        By new key the block.
+    """
+    if not made:
+        return recipes, members, {}
+    keys: dict[Leaf, Key] = {}
+    found: dict[Key, Recipe] = {}
+    places = dict(members)
+    for key, recipe in recipes.items():
+        for a in recipe.args:
+            if type(a) is Leaf and a in made and a not in keys:
+                keys[a] = own = (f"dx-made{a.node}", key[1], a.number)
+                found[own] = Recipe("piece", make, (a,))
+                places[own] = holders[a.node][a.number]
+        found[key] = recipe._replace(args=tuple([keys[a] if type(a) is Leaf and a in keys else a for a in recipe.args]))
+    return found, places, {key: leaf for leaf, key in keys.items()}
+
 
 if TYPE_CHECKING:
     from distarray.lower.records import Draft
@@ -148,7 +189,7 @@ class Template:
             return with_credits(recipes, members, kept.keys, self.holders, ahead, kept.bundles)
 
     def with_making(self, made: Collection[Leaf]) -> tuple[Mapping[Key, Recipe], Mapping[Key, int], Mapping[Key, Leaf]]:
-        """Return the tasks if they make these blocks too: see `making.with_making`."""
+        """Return the tasks if they make these blocks too: see `with_making`."""
         return with_making(self.recipes, self.lowered.members, self.holders, made)
 
     def _keep(self) -> list[Key]:

@@ -1,7 +1,7 @@
 """Stages that only cut an array in another way: the collectives in which they are carried out.
 
 Lowering makes the tasks of these steps (`lower.collectives`), the planner counts what they cost
-(`partition.recut`). Both ask here, so what is predicted is what runs.
+(`partition.resolved`). Both ask here, so what is predicted is what runs.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """BLAS has one thread in the process of a worker, so that the threads of workers and those of BLAS do not take each
-other's cores: a worker computes products of large tiles by all of its threads itself (`lower.parting`).
+other's cores: a worker computes products of large tiles by all of its threads itself (`lower.block_kernels`).
 
 Dask's nannies start workers with the variables that say so. A worker that no nanny started is told here.
 """

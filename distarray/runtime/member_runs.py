@@ -6,7 +6,7 @@ known before (`lower.credits`). Where no member needs anything of another, progr
 tasks, with those that would take tiles out of bundles, or make a bundle anew.
 
 Blocks that are still to be made by others' tasks are given to programs if all of them fit at once; else steps make
-those that can be made by themselves (`lower.making`). What fits in no way runs as one task for each tile: there Dask
+those that can be made by themselves (`lower.template`). What fits in no way runs as one task for each tile: there Dask
 brings what a task needs, and takes it to disk meanwhile.
 
 What a user lets a redistribution hold is one more bound: with credits what its steps make and receive is known, as is

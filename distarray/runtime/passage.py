@@ -1,7 +1,7 @@
 """Passages: an array goes from one team of a cluster to another, as the synthesizer plans it.
 
 A passage is an evaluation of one stage on the members of both teams, those of the source first: its operand lies on
-places of the one, its result on places of the other. So it is planned (`planner.redistribution.across`), kept to the
+places of the one, its result on places of the other. So it is planned (`planner.redistribution.fused`), kept to the
 memory of each member in waves, counted and lowered by what does so for a new cut on one team (`collectives`).
 """
 

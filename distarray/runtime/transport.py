@@ -41,8 +41,7 @@ from distarray.runtime.channels import Attempt, Channels
 from distarray.runtime.clocks import with_clocks
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
 from distarray.runtime.first_look import ECHO
-from distarray.runtime.free_threads import FreeThreads
-from distarray.runtime.permits import Permits
+from distarray.runtime.permits import FreeThreads, Permits
 from distarray.runtime.timelines import ROWS
 from distarray.runtime.wire import PLUGIN
 

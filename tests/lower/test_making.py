@@ -11,8 +11,8 @@ from member_graphs import MemberGraph, graphs
 
 from distarray.kernels.tasks import make
 from distarray.lower.credits import Sizes, held_at_steps, peaks, with_credits
-from distarray.lower.making import with_making
 from distarray.lower.recipes import Leaf, Recipe
+from distarray.lower.template import with_making
 
 
 @given(graphs(), st.data())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from distarray.expr.lens import Affine
 from distarray.planner.loops import Loops, Reading
 from distarray.planner.partition.box_traffic import Boxes, boxes_of, most_tiles, moved, stacked, view_of
-from distarray.planner.partition.received import Received
+from distarray.planner.partition.resolved import Received
 from distarray.sharding.boxes import tile_box
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding

@@ -12,9 +12,8 @@ import pytest
 
 import distarray as dx
 from distarray.kernels import program, threads
-from distarray.lower import parting
-from distarray.runtime.free_threads import FreeThreads
-from distarray.runtime.permits import Permits
+from distarray.lower import block_kernels
+from distarray.runtime.permits import FreeThreads, Permits
 
 distributed = pytest.importorskip("distributed")
 
@@ -40,7 +39,7 @@ class Counted:
 @pytest.fixture
 def helped(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     """How many threads were there to help: with kernels however small."""
-    for module in (threads, parting):
+    for module in (threads, block_kernels):
         monkeypatch.setattr(module, "HELPED", 1)
     monkeypatch.setattr(program, "WHOLE", 4)
     monkeypatch.setattr(program, "REDUCED_SLICE", 256)

@@ -3,12 +3,15 @@
 A tensor crosses before a node that wants it in another form than it has, or after its own (G-3, G-4), and where each
 device has a part of a sum (R-1, M-1). All follows from two forms: a device gets what it needs and lacks. Plans of runs
 and predictions of costs count here.
+
+A `ModelPlan` is all of it, with what every device receives and holds.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from math import lcm, prod
 from typing import Any
@@ -20,6 +23,7 @@ from distarray.io.onnx.graph import AnnotatedGraph, GraphInference
 from distarray.io.onnx.inference import NodeInference
 from distarray.planner.rates import Rates
 from distarray.sharding.cuts import boundaries
+from distarray.tables import format_nbytes, format_table
 
 #: Pairs of shards of source and target for which bytes are counted, and indices of a fused axis.
 MAX_PAIRS = 1 << 22
@@ -43,6 +47,8 @@ class Crossing:
     nbytes, held
         Bytes that come to each device, and that it holds of what is there before and after; None where sizes are not
         known.
+    node
+        At which node, in a plan.
     """
 
     tensor: str
@@ -51,6 +57,26 @@ class Crossing:
     messages: Any
     nbytes: Any = None
     held: Any = None
+    node: str = ""
+
+    @property
+    def when(self) -> str:
+        """Return whether it is ``"before"`` the node, or ``"after"``."""
+        return "after" if self.is_after else "before"
+
+    @property
+    def received(self) -> tuple[int, ...] | None:
+        """Return the bytes that each device gets from others; None where sizes are not known."""
+        return None if self.nbytes is None else tuple(self.nbytes.tolist())
+
+    @property
+    def peak(self) -> int | None:
+        """Return the most bytes that a device holds; None where sizes are not known."""
+        return None if self.held is None else int(self.held.max())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {name: getattr(self, name) for name in ("tensor", "node", "when", "collective", "received", "peak")}
 
     @property
     def total(self) -> int:
@@ -226,3 +252,54 @@ def _holders(form: TensorForm, num_devices: int) -> Any:
     for shard, owners in enumerate(form.owners):
         found[list(owners), shard] = True
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """A ModelPlan is what moves when an annotated model runs, in the order of its nodes.
+
+    Parameters
+    ----------
+    edges
+        All of it; slices of what a device has are among them.
+    """
+
+    edges: tuple[Crossing, ...]
+
+    @classmethod
+    def of(cls, graph: AnnotatedGraph, done: GraphInference, num_devices: int) -> ModelPlan:
+        """Return the plan of a graph whose forms are known."""
+        moved = zip(graph.nodes, crossings_of(graph, done, num_devices), strict=True)
+        return cls(tuple([replace(crossing, node=node.name) for node, found in moved for crossing in found]))
+
+    @property
+    def collectives(self) -> dict[str, int]:
+        """Return how often each kind of collective occurs; slices are none."""
+        return dict(Counter(edge.collective for edge in self.edges if edge.collective != "slice"))
+
+    @property
+    def nbytes(self) -> int | None:
+        """Return the bytes that all devices receive; None where a size is not known."""
+        known = [edge.received for edge in self.edges]
+        return None if None in known else sum([sum(received or ()) for received in known])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain data."""
+        return {
+            "edges": [edge.to_json() for edge in self.edges],
+            "collectives": self.collectives,
+            "nbytes": self.nbytes,
+        }
+
+    def __str__(self) -> str:
+        rows = [
+            (
+                edge.tensor,
+                f"{edge.when} {edge.node}",
+                edge.collective,
+                "?" if edge.received is None else format_nbytes(max(edge.received)),
+                "?" if edge.peak is None else format_nbytes(edge.peak),
+            )
+            for edge in self.edges
+        ]
+        return format_table(["tensor", "where", "collective", "received, most", "held, most"], rows, right=[3, 4])

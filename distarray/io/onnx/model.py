@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from distarray.io.onnx.crossings import ModelPlan
 from distarray.io.onnx.forms import TensorForm
 from distarray.io.onnx.graph import AnnotatedGraph, GraphInference, infer_graph, is_annotatable
 from distarray.io.onnx.inference import MAX_DEVICES
-from distarray.io.onnx.model_plan import ModelPlan
 from distarray.io.onnx.specs import write_spec
 from distarray.io.onnx.violations import Violation, raise_errors
 from distarray.sharding.team import Team

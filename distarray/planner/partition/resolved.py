@@ -2,10 +2,19 @@
 
 A plan says cuts so that they hold for other extents too (`planner.plan`); a search compares types.
 `PartitionProblem.place` goes from the one to the other, `PartitionProblem.said` back.
+
+All that one member needs of a tile of another member travels in one piece, whichever stages need it (`lower.route`): a
+second reader of the same elements is sent nothing (`Received`).
+
+Redistributions cost what their steps before the last make and move (`redistribution_steps`). On a cluster one exchange
+moves what members need and do not hold, as any operand does that is read (`CostModel.read_seconds`). Where the
+synthesizer takes several collectives instead, each of them makes tiles, and they move more than that in all. In one
+process tiles are put together from views of blocks, and nothing moves.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -14,16 +23,136 @@ from typing import Any
 import numpy as np
 
 from distarray.planner.graph import Graph
+from distarray.planner.loops import Loops
+from distarray.planner.partition.box_traffic import Boxes, View, needed
 from distarray.planner.partition.facts import StageFacts, facts_of
-from distarray.planner.partition.received import Received
-from distarray.planner.partition.recut import redistribution_steps
 from distarray.planner.partition.stage_costs import CostModel, StageCost
 from distarray.planner.plan import Cut, Followed, Limits, Parts, Pinned, Stage, Whole, Written
 from distarray.planner.propagation import reading_order
 from distarray.planner.rates import Rates, Seconds
+from distarray.planner.redistributing import movements, n_exchanges, redistributed, redistributes, wishes
+from distarray.planner.redistribution.transfers import Movement, traffic
 from distarray.planner.shardings import Resolver, follow
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
+
+
+def redistribution_steps(
+    facts: StageFacts, graph: Graph, source: Sharding, target: Sharding, costs: CostModel
+) -> StageCost | None:
+    """Return what a stage moves and makes on the way to its result; None if that is what any reader of its operand
+    moves.
+
+    Parameters
+    ----------
+    source
+        Type of the one array that it reads.
+    target
+        Of its result.
+    """
+    stage, nodes = facts.stage, graph.nodes
+    if not redistributes(stage, nodes):
+        return None
+    (r,) = facts.readings
+    itemsize = r.dtype.itemsize
+    team = nodes[r.node].env.team
+    has_messages = team is not None and team.client is not None
+    mode = wishes(stage, nodes).mode
+    plan = redistributed(r.shape, source, target, itemsize, mode, has_messages=has_messages, rates=costs.rates)
+    if plan is None or n_exchanges(plan) < 2:
+        return None if has_messages else StageCost()
+    seconds, nbytes = Seconds(), 0
+    steps = movements(r.shape, source, target, plan)
+    for movement in steps:
+        is_last = movement is steps[-1]
+        mesh = target.mesh if is_last else source.mesh
+        if has_messages:
+            _, received = traffic(movement, mesh.member, source.mesh.member)
+            elements = np.array([received[m] for m in range(costs.n_members)], float)
+            seconds += costs.transfer_seconds(elements, itemsize, _most_messages(movement, mesh, source.mesh))
+            nbytes += received.total() * itemsize
+        if not is_last:  # the tiles of the last step are those of the stage
+            seconds += _made_seconds(movement, mesh, itemsize, costs)
+    return StageCost(seconds, nbytes)
+
+
+def _most_messages(movement: Movement, made: Mesh, read: Mesh) -> int:
+    """Return how many members send one something in a step, at most."""
+    senders: defaultdict[int, set[int]] = defaultdict(set)
+    for assembly in movement.assemblies:
+        member = made.member(assembly.device)
+        senders[member].update({read.member(s.device) for s in assembly.sources} - {member})
+    return max(map(len, senders.values()), default=0)
+
+
+def _made_seconds(movement: Movement, mesh: Mesh, itemsize: int, costs: CostModel) -> Seconds:
+    """Return the seconds in which the busiest member puts the tiles of a step together, and of their tasks."""
+    made: Counter[int] = Counter()
+    for assembly in movement.assemblies:
+        made[mesh.member(assembly.device)] += movement.made.n_elements(assembly.tile)
+    each = costs.rates.flop_seconds("map", [made[m] for m in range(costs.n_members)], itemsize)
+    return costs.rates.busy_seconds("map", each) + Seconds(0.0, len(movement.assemblies) * costs.rates.task)
+
+
+Numbers = Any  # arrays of numpy: its generic array types say no more
+
+
+class Received:
+    """A Received knows which elements of each node each member was sent so far: they come once."""
+
+    def __init__(self) -> None:
+        #: By node: the lower and upper bounds of boxes (boxes, members, axes), with room for more, and their number.
+        self._boxes: dict[int, tuple[Numbers, int]] = {}
+
+    def less(self, node: int, view: View, loops: Loops, held: Boxes, boxes: Boxes, elements: Numbers) -> Numbers:
+        """Return the elements (members) of a node that a stage is sent and was not sent before, and note them.
+
+        Parameters
+        ----------
+        held, boxes
+            What members have of the node, and work on: for one cut each.
+        """
+        again = np.zeros(elements.shape)
+        for part in boxes.by_round:
+            again += self._again(node, source_boxes(view, loops, part), held)
+        return np.maximum(elements - again, 0.0)
+
+    def _again(self, node: int, box: tuple[Numbers, Numbers], held: Boxes) -> Numbers:
+        """Return the elements of a box of each member that it was sent before, and note the box."""
+        lo, hi = box
+        known, n = self._boxes.get(node, (np.empty((2, 1, *lo.shape), np.int64), 0))
+        first, last = np.maximum(lo, known[0, :n]), np.minimum(hi, known[1, :n])
+        again = _volume(first, last)
+        for part in held.by_round:
+            again -= _volume(np.maximum(first, part.lo[0]), np.minimum(last, part.hi[0]))
+        if n == known.shape[1]:
+            known = np.concatenate([known, np.empty_like(known)], axis=1)
+        known[:, n] = lo, hi
+        self._boxes[node] = known, n + 1
+        return again.max(axis=0, initial=0.0)
+
+
+def _volume(lo: Numbers, hi: Numbers) -> Numbers:
+    return np.prod(np.clip(hi - lo, 0, None), axis=-1, dtype=float)
+
+
+def source_boxes(view: View, loops: Loops, boxes: Boxes) -> tuple[Numbers, Numbers]:
+    """Return the hull of what each member needs, in the source: arrays (members, axes of the source)."""
+    intervals = needed(view, loops, boxes)
+    n_members = boxes.n_tiles.shape[-1]
+    lo = np.zeros((n_members, len(view.terms)), np.int64)
+    hi = np.ones_like(lo)
+    for b, (axis, start, step) in enumerate(view.terms):
+        if axis < 0:
+            lo[:, b], hi[:, b] = start, start + 1
+            continue
+        unit = view.scale[axis]
+        a, z = intervals[axis][0][0] // unit, -(-intervals[axis][1][0] // unit)
+        first, last = start + step * a, start + step * (z - 1)
+        lo[:, b] = np.minimum(first, last)
+        hi[:, b] = np.where(z > a, np.maximum(first, last) + 1, lo[:, b])
+    hi[boxes.n_tiles[0] == 0] = lo[boxes.n_tiles[0] == 0]
+    return lo, hi
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,15 +14,13 @@ import numpy as np
 from distarray.caches import LRUCache
 from distarray.errors import MemoryBudgetError, ShardingError
 from distarray.planner.rates import Location, Rates, current_rates
-from distarray.planner.redistribution.exchange import boxes
 from distarray.planner.redistribution.links import MemberMap, placed
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.problem import Problem
-from distarray.planner.redistribution.senders import Pieces, lacking, one_each, pieces, wanted
+from distarray.planner.redistribution.senders import Pieces, lacking, messages, one_each, pieces, wanted
 from distarray.planner.redistribution.steps import AllToAll, Exchange, Step
 from distarray.planner.redistribution.synthesize import Solution, source_tiles, synthesize, target_tiles
-from distarray.planner.redistribution.timing import messages
-from distarray.planner.redistribution.trace import Moment
+from distarray.planner.redistribution.trace import Moment, boxes
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type, to_json

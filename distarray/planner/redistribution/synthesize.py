@@ -17,19 +17,17 @@ from functools import cached_property
 from math import inf
 
 from distarray.planner.rates import Rates, current_rates
-from distarray.planner.redistribution.across import across
 from distarray.planner.redistribution.aligned import common_parts, lower_aligned
-from distarray.planner.redistribution.exchange import exchange
-from distarray.planner.redistribution.fused import fused_steps, refines, slices_between
+from distarray.planner.redistribution.fused import across, fused_steps, refines, slices_between
 from distarray.planner.redistribution.links import MemberMap
 from distarray.planner.redistribution.permuted import lower_permuted
 from distarray.planner.redistribution.places import IntArray, places_of
 from distarray.planner.redistribution.problem import Problem
 from distarray.planner.redistribution.reductions import reductions, with_prime_axes
+from distarray.planner.redistribution.senders import plan_seconds
 from distarray.planner.redistribution.staged import StepCosts
 from distarray.planner.redistribution.steps import DynSlice, Step, without_addends
-from distarray.planner.redistribution.timing import plan_seconds
-from distarray.planner.redistribution.trace import Moment, moments
+from distarray.planner.redistribution.trace import Moment, exchange, moments
 from distarray.planner.redistribution.weak import Elements, Path, Prices, Space, by_cost, cheapest
 
 

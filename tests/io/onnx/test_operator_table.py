@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from distarray.io.onnx.operator_classes import CLASSES
-from distarray.io.onnx.rules import CODES, RULES
+from distarray.io.onnx.violations import CODES, RULES
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "distarray" / "io" / "onnx"

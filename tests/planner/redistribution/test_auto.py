@@ -10,8 +10,8 @@ import pytest
 from distarray.planner.rates import Rates
 from distarray.planner.redistribution import plan
 from distarray.planner.redistribution.problem import Problem
+from distarray.planner.redistribution.senders import plan_seconds
 from distarray.planner.redistribution.staged import StepCosts
-from distarray.planner.redistribution.timing import plan_seconds
 from distarray.planner.redistribution.weak import Space, cheapest
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding

@@ -12,8 +12,7 @@ import pytest
 from distarray.planner.rates import Rates
 from distarray.planner.redistribution import plan
 from distarray.planner.redistribution.places import places_of
-from distarray.planner.redistribution.senders import Pieces
-from distarray.planner.redistribution.timing import plan_seconds
+from distarray.planner.redistribution.senders import Pieces, plan_seconds
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.testing.redistributions import Case, family, small_cases
