@@ -28,8 +28,8 @@ from distarray.planner import shardings
 from distarray.planner.eindecomp.bounds import matmul_bound
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.partition import partition, search, tiers
-from distarray.planner.partition.branches import corners_of, is_movable
 from distarray.planner.partition.resolved import PartitionProblem
+from distarray.planner.partition.tiers import corners_of, is_movable
 from distarray.planner.partition.translation import ein_graph, stage_bound
 from distarray.planner.plan import Limits, Plan
 from distarray.planner.propagation import propagate

@@ -28,8 +28,7 @@ from distarray.planner.eindecomp.paper_costs import (
     n_kernels,
     repart_costs,
 )
-from distarray.planner.eindecomp.problems import PaperProblem
-from distarray.planner.eindecomp.searches import exact, linearised, tree
+from distarray.planner.eindecomp.problems import PaperProblem, exact, linearised, tree
 from distarray.planner.rates import Location, Rates, current_rates
 from distarray.tables import format_table
 

@@ -21,11 +21,9 @@ from distarray.planner.eindecomp.elimination import MAX_ENTRIES
 from distarray.planner.eindecomp.kernel_placement import ROUNDS, KernelPlacement
 from distarray.planner.eindecomp.kernel_room import KernelRoom, NoRoom
 from distarray.planner.eindecomp.machine import Machine
-from distarray.planner.eindecomp.moved import edge_seconds
 from distarray.planner.eindecomp.paper_costs import Splits, n_kernels, result_parts, wanted_parts
-from distarray.planner.eindecomp.problems import PaperProblem
-from distarray.planner.eindecomp.searches import exact, linearised, tree
-from distarray.planner.eindecomp.seconds import TimeProblem
+from distarray.planner.eindecomp.problems import PaperProblem, exact, linearised, tree
+from distarray.planner.eindecomp.seconds import TimeProblem, edge_seconds
 from distarray.sharding.prime import prime_factors
 
 

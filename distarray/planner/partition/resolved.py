@@ -285,7 +285,7 @@ class PartitionProblem:
         """Return the seconds until the last stage is done.
 
         A stage begins when what it reads is there and its members have done what comes before. A part of the members
-        is what some uneven cuts keep to (`branches`); the stages of all others wait for everybody.
+        is what some uneven cuts keep to (`branchings`); the stages of all others wait for everybody.
         """
         total = float(sum([c.seconds.total for c in costs]))
         if all(s.is_regular for s in shardings):

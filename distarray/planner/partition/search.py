@@ -2,7 +2,7 @@
 
 The cost of a plan is a sum over stages and over what each of them reads (`stage_costs`). Each edge between two
 variables is a table over their states, so that variable elimination finds the optimum. In graphs that are too wide for
-it a labelling is improved neighbourhood by neighbourhood, as for `dx.plan` (`eindecomp.neighbourhoods`).
+it a labelling is improved neighbourhood by neighbourhood, as for `dx.plan` (`eindecomp.elimination`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.planner.eindecomp.elimination import Name, Tables, add
-from distarray.planner.eindecomp.neighbourhoods import hopeful, solved
+from distarray.planner.eindecomp.elimination import Name, Tables, add, hopeful, solved
 from distarray.planner.partition.box_traffic import Boxes
 from distarray.planner.partition.facts import StageFacts
 from distarray.planner.partition.stage_costs import CostModel

@@ -313,7 +313,7 @@ def variables_of(
     splits
         By stage how many parts each loop has, where that is decided: then only the axes are chosen.
     corners
-        By stage which members compute it, where they are not all: see `branches`.
+        By stage which members compute it, where they are not all: see `branchings`.
     """
     builder = _Variables(problem, splits, corners)
     for i, lying in baseline.inputs.items():

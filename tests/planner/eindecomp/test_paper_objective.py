@@ -27,8 +27,7 @@ from distarray.planner.eindecomp.paper_costs import (
     repart_cost,
     repart_table,
 )
-from distarray.planner.eindecomp.problems import PaperProblem
-from distarray.planner.eindecomp.searches import exact
+from distarray.planner.eindecomp.problems import PaperProblem, exact
 from distarray.sharding.prime import divisors
 from distarray.testing import eingraphs, labellings
 

@@ -19,11 +19,9 @@ from distarray.planner.eindecomp.bounds import held_bound
 from distarray.planner.eindecomp.candidates import Options, kernel_counts, vectors
 from distarray.planner.eindecomp.fastest import placed
 from distarray.planner.eindecomp.machine import Machine
-from distarray.planner.eindecomp.moved import TIE, moved_elements
 from distarray.planner.eindecomp.paper_costs import n_kernels
-from distarray.planner.eindecomp.problems import PaperProblem
-from distarray.planner.eindecomp.searches import exact, linearised
-from distarray.planner.eindecomp.seconds import TimeProblem
+from distarray.planner.eindecomp.problems import PaperProblem, exact, linearised
+from distarray.planner.eindecomp.seconds import TIE, TimeProblem, moved_elements
 from distarray.planner.rates import Rates
 from distarray.testing import eingraphs
 

@@ -1,20 +1,111 @@
-"""Pools: what a window holds is joined axis by axis, each time as many strided slices as the window is long.
+"""Pools, over windows, regions or all of space, and normalisation by means, norms and scales of channels.
 
-One axis after the other takes the sum of the window's extents as steps, where all at once would take their product.
+What a window holds is joined axis by axis, each time as many strided slices as the window is long. One axis after the
+other takes the sum of the window's extents as steps, where all at once would take their product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of
+from distarray.io.onnx.operators.kernels import deferred
 
 dx: Any = namespace()
+
+
+def _pooled(images: Any, regions: Any, pooled: tuple[int, int], scale: float) -> Any:
+    """Return the largest element of each bin, 0 for an empty one; both borders of a region are part of it."""
+    space = images.shape[2:]
+    made = np.zeros((len(regions), images.shape[1], *pooled), images.dtype)
+    for i, (batch, left, top, right, bottom) in enumerate(regions.astype(float)):
+        corners = [[int(np.floor(v * scale + 0.5)) for v in pair] for pair in ((top, bottom), (left, right))]
+        sizes = [max(last - first + 1, 1) / n for (first, last), n in zip(corners, pooled)]
+        for bins in np.ndindex(*pooled):
+            box = tuple(
+                slice(*np.clip([first + int(np.floor(k * size)), first + int(np.ceil((k + 1) * size))], 0, n))
+                for (first, _), k, size, n in zip(corners, bins, sizes, space)
+            )
+            seen = images[(int(batch), slice(None), *box)]
+            if seen.size:
+                made[(i, slice(None), *bins)] = seen.max((1, 2))
+    return made
+
+
+def _max_roi_pool(call: NodeCall, x: Value, regions: Value) -> Value:
+    pooled = tuple(call["pooled_shape"])
+    function = partial(_pooled, pooled=pooled, scale=call["spatial_scale"])
+    types = [((regions.shape[0], x.shape[1], *pooled), x.dtype)]
+    return deferred(call.op_type, function, {0: array_of(x), 1: array_of(regions)}, types)[0]
+
+
+def _per_channel(x: Value, v: Value) -> Value:
+    return dx.reshape(v, (-1, *(1,) * (x.ndim - 2)))
+
+
+def _scaled(call: NodeCall, x: Value, scale: Value, bias: Value, mean: Value, var: Value) -> Value:
+    """Return ``(x - mean) / sqrt(var + epsilon) * scale + bias``, where each broadcasts to `x`, in its dtype."""
+    made = (x - mean) / dx.sqrt(var + call["epsilon"]) * scale + bias
+    return dx.astype(made, x.dtype, copy=False)
+
+
+def _batch_normalization(call: NodeCall, x: Value, scale: Value, bias: Value, mean: Value, var: Value) -> Value:
+    scale, bias = _per_channel(x, scale), _per_channel(x, bias)
+    if not call["training_mode"]:
+        return _scaled(call, x, scale, bias, _per_channel(x, mean), _per_channel(x, var))
+    others = tuple(a for a in range(x.ndim) if a != 1)
+    own_mean, own_var = dx.mean(x, axis=others), dx.var(x, axis=others)
+    old = call["momentum"]
+    made = _scaled(call, x, scale, bias, _per_channel(x, own_mean), _per_channel(x, own_var))
+    moved = [(o * old + n * (1 - old)) for o, n in ((mean, own_mean), (var, own_var))]
+    return made, *(dx.astype(m, mean.dtype, copy=False) for m in moved)
+
+
+def _instance_normalization(call: NodeCall, x: Value, scale: Value, bias: Value) -> Value:
+    axes = tuple(range(2, x.ndim))
+    mean, var = dx.mean(x, axis=axes, keepdims=True), dx.var(x, axis=axes, keepdims=True)
+    return _scaled(call, x, _per_channel(x, scale), _per_channel(x, bias), mean, var)
+
+
+def _norm(x: Value, p: int, axes: Any) -> Value:
+    if p == 1:
+        return dx.sum(dx.abs(x), axis=axes, keepdims=True)
+    if p == 2:
+        return dx.sqrt(dx.sum(x * x, axis=axes, keepdims=True))
+    return dx.sum(dx.abs(x) ** p, axis=axes, keepdims=True) ** (1 / p)
+
+
+def _lp_normalization(call: NodeCall, x: Value) -> Value:
+    norm = _norm(x, call["p"], call["axis"])
+    return dx.where(norm == 0, 0, x / dx.where(norm == 0, 1, norm))
+
+
+def _local_response(call: NodeCall, x: Value) -> Value:
+    size, channels = call["size"], x.shape[1]
+    before = (size - 1) // 2
+    padded = dx.pad(x * x, [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)])
+    near = sum((padded[:, i : i + channels] for i in range(1, size)), padded[:, :channels])
+    return dx.astype(x / (call["bias"] + call["alpha"] / size * near) ** call["beta"], x.dtype, copy=False)
+
+
+def _over_space(function: Callable[[NodeCall, Value, tuple[int, ...]], Value]) -> Row:
+    return lambda call, x: function(call, x, tuple(range(2, x.ndim)))
+
+
+_NORMALIZATION: dict[str, Row] = {
+    "BatchNormalization": _batch_normalization,
+    "GlobalAveragePool": _over_space(lambda call, x, axes: dx.mean(x, axis=axes, keepdims=True)),
+    "GlobalLpPool": _over_space(lambda call, x, axes: _norm(x, call["p"], axes)),
+    "GlobalMaxPool": _over_space(lambda call, x, axes: dx.max(x, axis=axes, keepdims=True)),
+    "InstanceNormalization": _instance_normalization,
+    "LRN": _local_response,
+    "LpNormalization": _lp_normalization,
+}
 
 
 class PoolAxis(NamedTuple):
@@ -111,4 +202,10 @@ def _lp_pool(call: NodeCall, x: Value) -> Value:
     return dx.astype(made, x.dtype, copy=False)
 
 
-ROWS: dict[str, Row] = {"AveragePool": _average_pool, "LpPool": _lp_pool, "MaxPool": _max_pool}
+ROWS: dict[str, Row] = {
+    **_NORMALIZATION,
+    "AveragePool": _average_pool,
+    "LpPool": _lp_pool,
+    "MaxPool": _max_pool,
+    "MaxRoiPool": _max_roi_pool,
+}

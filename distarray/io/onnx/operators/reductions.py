@@ -1,4 +1,4 @@
-"""Reductions over axes, and where the largest and smallest elements are."""
+"""Reductions over axes, where the largest and smallest elements are, and what else is computed along one axis."""
 
 from __future__ import annotations
 
@@ -9,9 +9,92 @@ from typing import Any
 import numpy as np
 
 from distarray.array.namespace import namespace
-from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of
+from distarray.io.onnx.operators.call import NodeCall, Row, Value, along, array_of, host, ints
 
 dx: Any = namespace()
+
+
+def _coerced(function: Callable[[Value, int], Value]) -> Row:
+    """Return the row of a function along an axis; before opset 13 all axes from it on are one."""
+
+    def row(call: NodeCall, x: Value) -> Value:
+        axis = call["axis"]
+        if call.opset >= 13:
+            return dx.astype(function(x, axis), x.dtype, copy=False)
+        lead = axis + x.ndim if axis < 0 else axis
+        flat = dx.reshape(x, (math.prod(x.shape[:lead]), -1))
+        return dx.reshape(function(flat, 1), x.shape)
+
+    return row
+
+
+def _softmax(x: Value, axis: int) -> Value:
+    raised = dx.exp(x - dx.max(x, axis=axis, keepdims=True))
+    return raised / dx.sum(raised, axis=axis, keepdims=True)
+
+
+def _log_softmax(x: Value, axis: int) -> Value:
+    below = x - dx.max(x, axis=axis, keepdims=True)
+    return below - dx.log(dx.sum(dx.exp(below), axis=axis, keepdims=True))
+
+
+def _hardmax(x: Value, axis: int) -> Value:
+    at = dx.arange(x.shape[axis]).reshape(along(axis, x.ndim))
+    return dx.where(at == dx.argmax(x, axis=axis, keepdims=True), 1, 0)
+
+
+def _cumulative(name: str) -> Row:
+    def row(call: NodeCall, x: Value, axis: Value) -> Value:
+        (at,) = ints(axis)
+        x = dx.flip(x, axis=at) if call["reverse"] else x
+        made = getattr(dx, name)(x, axis=at, dtype=x.dtype)
+        if call["exclusive"]:
+            before = (0 if a != at % x.ndim else 1 for a in range(x.ndim))
+            neutral = 0 if name == "cumulative_sum" else 1
+            padded = dx.pad(made, [(n, 0) for n in before], constant_values=neutral)
+            made = padded[tuple(slice(n) for n in x.shape)]
+        return dx.flip(made, axis=at) if call["reverse"] else made
+
+    return row
+
+
+def _top(call: NodeCall, x: Value, k: Value = None) -> Value:
+    (n,) = call.option("k", (x, k), 1) or [0]
+    return dx.topk(array_of(x), n, axis=call["axis"], largest=call["largest"] != 0)
+
+
+def _unique(call: NodeCall, x: Value) -> Value:
+    if call["axis"] is not None:
+        return NotImplemented  # rows are compared as a whole, which no operation of this package does
+    values, first, inverse, counts = dx.unique_all(dx.reshape(x, (-1,)))
+    inverse = dx.reshape(inverse, (-1,))
+    if not call["sorted"]:
+        order = dx.argsort(first)  # as they come
+        values, first, counts = values[order], first[order], counts[order]
+        inverse = dx.argsort(order)[inverse]
+    return values, first, inverse, counts
+
+
+def _one_hot(call: NodeCall, at: Value, depth: Value, values: Value) -> Value:
+    n = int(host(depth).reshape(-1)[0])
+    at = dx.astype(at, np.int64) if at.dtype.kind in "iu" else at
+    axis = call["axis"] % (at.ndim + 1)
+    wanted = dx.arange(n).reshape(along(axis, at.ndim + 1))
+    is_there = dx.expand_dims(dx.where(at < 0, at + n, at), axis=axis) == wanted
+    return dx.where(is_there, values[1], values[0])
+
+
+_ALONG_AXIS: dict[str, Row] = {
+    "CumProd": _cumulative("cumulative_prod"),
+    "CumSum": _cumulative("cumulative_sum"),
+    "Hardmax": _coerced(_hardmax),
+    "LogSoftmax": _coerced(_log_softmax),
+    "OneHot": _one_hot,
+    "Softmax": _coerced(_softmax),
+    "TopK": _top,
+    "Unique": _unique,
+}
+
 
 Axes = tuple[int, ...] | None
 
@@ -90,6 +173,7 @@ def _arg(name: str) -> Row:
 
 
 ROWS: dict[str, Row] = {
+    **_ALONG_AXIS,
     **{operator: _reduction(function) for operator, function in _REDUCTIONS.items()},
     "ArgMax": _arg("argmax"),
     "ArgMin": _arg("argmin"),
