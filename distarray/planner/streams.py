@@ -166,26 +166,6 @@ class Streams:
             stages.append(stage)
         return replace(self._plan, stages=tuple(stages))
 
-    def reordered(self) -> Iterator[Plan]:
-        """Yield the plan with its stages in another order: of a stage that reads what several branches make, another
-        branch comes first. What is left of the first one is held while the others run, so the order matters where one
-        of them needs more than the others (Sethi and Ullman, 1970).
-
-        None is yielded where stages write, since who reads an old version has to come before, or are chains.
-        """
-        stages = self._plan.stages
-        if any(stage.written >= 0 or stage.chain >= 0 for stage in stages):
-            return
-        graph = self._problem.graph
-        makers = {i: f.number for f in self._problem.facts for i in _made(f, self._problem)}
-        sources = [sorted({makers[i] for i in graph.read_by(stage) if i in makers}) for stage in stages]
-        for number in reversed(range(len(stages))):
-            branches = [n for n in sources[number] if sources[n]]
-            for branch in branches[1:]:
-                others = [n for n in sources[number] if n != branch]
-                order = _in_order([*sources[:number], [branch, *others], *sources[number + 1 :]])
-                yield replace(self._plan, stages=tuple([stages[n] for n in order]))
-
     def _reached(self, head: StageFacts, loop: int) -> dict[int, int]:
         """Return, by number of the stage, the loop along which a stream that begins at `head` runs through it."""
         found = {head.number: loop}
@@ -232,23 +212,6 @@ class Streams:
         if not is_free or not facts.stage.is_separable or isinstance(facts.stage.cut.rule, Pinned | Written):
             return 1
         return facts.loops.extents[loop] // self._cuts[facts.number].parts[loop]
-
-
-def _in_order(sources: Sequence[Sequence[int]]) -> list[int]:
-    """Return numbers, each after those of its sources, which come in the order in which they are listed.
-
-    >>> _in_order([[], [0], [], [2], [3, 1]])
-    [2, 3, 0, 1, 4]
-    """
-    found: dict[int, None] = {}
-    stack = sorted({*range(len(sources))}.difference(*sources), reverse=True)
-    while stack:
-        left = [n for n in sources[stack[-1]] if n not in found]
-        if left:
-            stack += reversed(left)
-        else:
-            found[stack.pop()] = None
-    return list(found)
 
 
 def _made(facts: StageFacts, problem: PartitionProblem) -> dict[int, tuple[int, ...]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from itertools import count, islice
+from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 MAX_STREAMS = 8
 #: Loops that are tried for each.
 MAX_HEADS = 6
-#: Orders of its stages that are tried for each.
-MAX_ORDERS = 4
 #: Waves are tried twice as many each time, as long as that gains, up to two to the power of this.
 MAX_FINER = 10
 #: A stream must lower the excess by this share of it, and so must more waves.
@@ -320,8 +318,7 @@ def _streams(plan: Plan, trials: _Trials, large: int) -> Streams:
 
 
 def _streamed(plan: Plan, held: _Held, trials: _Trials, seen: set[tuple[Stage, ...]]) -> Iterator[tuple[_Held, Plan]]:
-    """Yield plans with one stream more, and what they hold: for each loop in as many waves as gain; first those that
-    only have another order.
+    """Yield plans with one stream more, and what they hold: for each loop in as many waves as gain.
 
     Parameters
     ----------
@@ -331,10 +328,6 @@ def _streamed(plan: Plan, held: _Held, trials: _Trials, seen: set[tuple[Stage, .
         Stages of plans that were tried: a stream may be found from several heads.
     """
     streams = _streams(plan, trials, trials.limits.member // STREAMED)
-    for other in islice(streams.reordered(), MAX_ORDERS):
-        if other.stages not in seen and trials.n_left >= held.cost:
-            seen.add(other.stages)
-            yield trials.held(other), other
     before = dict.fromkeys(streams.heads()[:MAX_HEADS], held)
     for finer in range(1, MAX_FINER):  # of all loops those in few waves come first
         for head in list(before):

@@ -18,7 +18,7 @@ from distarray.planner.partition.resolved import PartitionProblem
 from distarray.planner.plan import Limits
 from distarray.planner.propagation import propagate
 from distarray.planner.rates import Rates
-from distarray.planner.streams import Head, Streams, _in_order
+from distarray.planner.streams import Head, Streams
 from distarray.runtime.instantiate import instance_once
 from distarray.runtime.planning import plan_of
 
@@ -217,8 +217,3 @@ def test_a_kernel_that_has_whole_rows_may_take_fewer_of_them_at_a_time() -> None
     finer = streams.streamed(found[0], 4)
     assert finer is not None
     assert finer.stages[0].cut.waves == ((0, 4),)
-
-
-def test_a_long_chain_of_stages_is_brought_in_order() -> None:
-    n = 5000
-    assert _in_order([[], *[[i] for i in range(n)]]) == list(range(n + 1))
