@@ -60,13 +60,10 @@ class Findings:
         By dtype and shape the types of blocks (`array.versions.BlockType`).
     options
         What follows from options (`runtime.small.found_in`); empty before somebody asks.
-    sizes
-        What follows from the sizes that options say (`Environment.block_nbytes`); None before somebody asks.
     """
 
     types: dict[tuple[DType, Shape], Any] = field(default_factory=dict)  # Any: of a layer above
     options: tuple[Derived, ...] = ()
-    sizes: Derived | None = None
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -110,19 +107,7 @@ class Environment:
         Where it says nothing, more in one process than on a cluster: there all threads work at a block, and tiles would
         only be more steps. Where ``memory-limit`` says how much a member may hold, no more than an eighth of it.
         """
-        known = self.found.sizes
-        if known is None:
-            from distarray.config import Derived  # dask's; planning and lowering need none
-
-            known = self.found.sizes = Derived("block-bytes", "memory-limit")
-        found = known.found()
-        n: int | None = found.get("block-bytes")
-        if n is None:
-            n = found["block-bytes"] = self._find_block_nbytes()
-        return n
-
-    def _find_block_nbytes(self) -> int:
-        from distarray import config
+        from distarray import config  # dask's; planning and lowering need none
 
         said: int | None = config.get("block-bytes")
         if said is not None:

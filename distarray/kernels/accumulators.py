@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from distarray.expr.affine import namespace
 from distarray.kernels.buffers import POOL
 from distarray.kernels.monoids import MONOIDS, Monoid, Pairs, Partial, Within
 from distarray.kernels.outcomes import Reduction
@@ -19,6 +20,32 @@ from distarray.types import HostArray
 
 #: Where a slice of a box lies.
 _Where: TypeAlias = slice | tuple[slice, ...]
+
+
+def takes_rows(reduction: Reduction, ndim: int) -> bool:
+    """Return whether the bits of a reduction are the same for rows that lie apart: elements of different rows are added
+    up one after the other. Moments are of contiguous blocks, for their compiled loop.
+    """
+    monoid = MONOIDS[reduction.monoid]
+    return ndim - 1 not in reduction.axes and (monoid.n_arrays == 1 or not monoid.is_ordered(reduction.dtype))
+
+
+def partial_of(reduction: Reduction, value: Any, shape: tuple[int, ...], within: Within | None) -> Partial | None:
+    """Return the partial of one register that is there as a whole."""
+    monoid = MONOIDS[reduction.monoid]
+    kept = tuple(1 if a in reduction.axes else n for a, n in enumerate(shape))
+    is_numpy = isinstance(value, np.ndarray | np.generic)
+    if 0 in shape:
+        xp = namespace(value)
+        device = None if is_numpy else value.device
+        identity = monoid.identity(kept, reduction.dtype, xp, device)
+        if identity is None and 0 in kept:  # no elements to keep: the result has no elements, and so it is known
+            empty = MONOIDS["sum"].identity(kept, reduction.dtype, xp, device)
+            return empty if monoid.n_arrays == 1 else (empty,) * monoid.n_arrays
+        return identity
+    if is_numpy and (value.shape != shape or not value.flags.c_contiguous):
+        value = np.array(np.broadcast_to(value, shape), order="C")
+    return monoid.partial(value, reduction.axes, reduction.dtype, within)
 
 
 class TotalAccumulator:

@@ -26,10 +26,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from distarray.expr.affine import namespace
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.instructions import Instruction, RuntimeScalar
-from distarray.kernels.accumulators import Accumulator, InOrder, TotalAccumulator
+from distarray.kernels.accumulators import Accumulator, InOrder, TotalAccumulator, partial_of, takes_rows
 from distarray.kernels.buffers import POOL
 from distarray.kernels.compiled import compiled_for
 from distarray.kernels.elementwise import elementwise
@@ -185,7 +184,7 @@ class Program:
         if backend is not None and backend.name != "numpy":
 
             def partial(reduction: Reduction, block: Block) -> Partial | None:
-                return _partial(reduction, block, shape, within)
+                return partial_of(reduction, block, shape, within)
 
             return Outcome(
                 *backend.run(self, inputs, scalars, shape, outs, partial, within or Within((0,) * len(shape), shape))
@@ -260,7 +259,7 @@ class Program:
                 registers[i] = None
             n += 1
         current[0] = "reduce"
-        partials = [_partial(r, registers[r.register], shape, within) for r in self.reductions]
+        partials = [partial_of(r, registers[r.register], shape, within) for r in self.reductions]
         outputs: list[HostArray] = []
         current[0] = "cast"
         for r, out in zip(self.outputs, outs, strict=True):
@@ -331,32 +330,6 @@ def shared_program(
 ) -> Program:
     """Return the one program of this process that does this: it keeps its schedules, and what is compiled."""
     return Program(n_inputs, instructions, outputs, reductions)
-
-
-def _takes_rows(reduction: Reduction, ndim: int) -> bool:
-    """Return whether the bits of a reduction are the same for rows that lie apart: elements of different rows are added
-    up one after the other. Moments are of contiguous blocks, for their compiled loop.
-    """
-    monoid = MONOIDS[reduction.monoid]
-    return ndim - 1 not in reduction.axes and (monoid.n_arrays == 1 or not monoid.is_ordered(reduction.dtype))
-
-
-def _partial(reduction: Reduction, value: Any, shape: tuple[int, ...], within: Within | None) -> Partial | None:
-    """Return the partial of one register that is there as a whole."""
-    monoid = MONOIDS[reduction.monoid]
-    kept = tuple(1 if a in reduction.axes else n for a, n in enumerate(shape))
-    is_numpy = isinstance(value, np.ndarray | np.generic)
-    if 0 in shape:
-        xp = namespace(value)
-        device = None if is_numpy else value.device
-        identity = monoid.identity(kept, reduction.dtype, xp, device)
-        if identity is None and 0 in kept:  # no elements to keep: the result has no elements, and so it is known
-            empty = MONOIDS["sum"].identity(kept, reduction.dtype, xp, device)
-            return empty if monoid.n_arrays == 1 else (empty,) * monoid.n_arrays
-        return identity
-    if is_numpy and (value.shape != shape or not value.flags.c_contiguous):
-        value = np.array(np.broadcast_to(value, shape), order="C")
-    return monoid.partial(value, reduction.axes, reduction.dtype, within)
 
 
 class _SlicedRun:
@@ -461,7 +434,7 @@ class _SlicedRun:
         key = (tuple(given.items()), tuple(places), self.is_aliased)
         found = program._schedules.get(key)
         if found is None:
-            reduced = [(r.register, _takes_rows(r, len(box))) for r in program.reductions]
+            reduced = [(r.register, takes_rows(r, len(box))) for r in program.reductions]
             n_entries = len(self.dtypes) + len(self.scalars)
             scan = Scheduler(self.calls, given, program.outputs, places, reduced, n_entries, self.is_aliased)
             found = scan.schedule()
