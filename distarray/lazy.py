@@ -25,6 +25,8 @@ def loaded(name: str) -> ModuleType | None:
     ('sys', None)
     """
     module = sys.modules.get(name)
+    if module is None:
+        return None
     # importlib's own mark
     is_begun = getattr(getattr(module, "__spec__", None), "_initializing", False)
     return None if is_begun else module

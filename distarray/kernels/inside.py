@@ -6,10 +6,11 @@ Client and a window of its own; it takes no lock, since the thread that waits fo
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from distarray.lazy import loaded
 
 
 class _ThreadState(threading.local):
@@ -38,6 +39,6 @@ def is_inside_task() -> bool:
 def is_on_worker() -> bool:
     """Return whether this thread runs a task of a Dask worker, whoever wrote it."""
     # distributed marks the threads of its workers. Every operation asks: to miss an attribute of a `threading.local`
-    # costs ten times as much as to miss a key. While another thread imports the module, it has no state yet.
-    utils = sys.modules.get("distributed.utils")
-    return utils is not None and vars(getattr(utils, "thread_state", _local)).get("key") is not None
+    # costs ten times as much as to miss a key.
+    utils = loaded("distributed.utils")
+    return utils is not None and vars(utils.thread_state).get("key") is not None
