@@ -81,7 +81,7 @@ class Elementwise:
         Whether strided operands, broadcast operands and a strided `out` give the same bits as contiguous ones.
     has_inplace
         Whether `out` may be one of the operands.
-    work
+    cost
         Of an element, see `threads.HELPED`.
     """
 
@@ -89,7 +89,7 @@ class Elementwise:
     call: Call
     is_exact: bool
     has_inplace: bool
-    work: int
+    cost: int
 
 
 @lru_cache(maxsize=1024)

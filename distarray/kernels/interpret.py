@@ -29,7 +29,7 @@ from distarray.kernels.folds import FOLD
 from distarray.kernels.listening import Listener, listener
 from distarray.kernels.loans import copied, is_ours, owned, reshaped
 from distarray.kernels.monoids import MONOIDS, Within, finish_reduction
-from distarray.kernels.outcomes import Reduction, reduction_work
+from distarray.kernels.outcomes import Reduction, reduction_cost
 from distarray.kernels.program import REDUCED_SLICE, shared_program
 from distarray.kernels.reporting import report
 from distarray.kernels.slices import boxes, copy_by_threads, reduced_extents
@@ -42,8 +42,8 @@ RECYCLED = 1 << 16
 IN_SLICES = 2 << 20
 #: Bytes from which elements are copied by all threads.
 SPREAD = 1 << 20
-#: Work of an element (`threads.HELPED`) that hardly any operation exceeds.
-MOST_WORK = 256
+#: Cost of an element (`threads.HELPED`) that hardly any operation exceeds.
+MOST_COST = 256
 _NONE: Mapping[int, Sequence[Expr]] = MappingProxyType({})
 
 
@@ -174,10 +174,10 @@ def passes_of(steps: Sequence[Expr], values: Mapping[int, Any]) -> dict[int, lis
                 members.append(node)
         swept = last.nodes()[0] if is_reduction else last
         n = prod(swept.shape)
-        if n * len(members) * MOST_WORK < HELPED or any(map(late_params, members)):
+        if n * len(members) * MOST_COST < HELPED or any(map(late_params, members)):
             continue
-        work = sum([_work(node) for node in members if node.op.kind == "map"])
-        if n * (work + reduction_work(swept.dtype) * is_reduction) >= HELPED:
+        cost = sum([_cost(node) for node in members if node.op.kind == "map"])
+        if n * (cost + reduction_cost(swept.dtype) * is_reduction) >= HELPED:
             found[id(last)] = members[::-1]
     return found
 
@@ -421,10 +421,10 @@ def _map(
     return called(function, args, shape, node.dtype, out)
 
 
-def _work(node: Expr) -> int:
-    """Return the work of an element of an elementwise operation (`threads.HELPED`)."""
+def _cost(node: Expr) -> int:
+    """Return the cost of an element of an elementwise operation (`threads.HELPED`)."""
     dtypes = tuple([o.dtype if type(o) is Expr else None for o in node.operands])
-    return elementwise(node.op.name, node.params, node.dtype, dtypes).work
+    return elementwise(node.op.name, node.params, node.dtype, dtypes).cost
 
 
 def is_quick_map(node: Expr) -> bool:

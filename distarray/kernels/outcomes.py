@@ -42,8 +42,8 @@ class Reduction:
         return len(self.axes) == len(shape) and MONOIDS[self.monoid].n_arrays == 1
 
 
-def reduction_work(dtype: DType) -> int:
-    """Return the work of an element that is reduced, see `threads.HELPED`: a sum takes twice as long as to read."""
+def reduction_cost(dtype: DType) -> int:
+    """Return the cost of an element that is reduced, see `threads.HELPED`: a sum takes twice as long as to read."""
     return 2 * dtype.itemsize
 
 

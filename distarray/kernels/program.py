@@ -34,7 +34,7 @@ from distarray.kernels.compiled import compiled_for
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Partial, Within
 from distarray.kernels.namespaces import Block
-from distarray.kernels.outcomes import ErrModes, Noted, Outcome, Reduction, reduction_work
+from distarray.kernels.outcomes import ErrModes, Noted, Outcome, Reduction, reduction_cost
 from distarray.kernels.schedule import Call, Schedule, Scheduler, Scratch, SliceState, Step
 from distarray.kernels.slices import (
     SharedSlices,
@@ -45,7 +45,7 @@ from distarray.kernels.slices import (
     narrowed,
     reduced_extents,
 )
-from distarray.kernels.threads import run_parts, threads_for
+from distarray.kernels.threads import run_parts, threads_for_cost
 from distarray.types import DType, HostArray
 
 #: Elements of a slice of a box that is reduced. Part of the meaning of a sum: another number, other bits.
@@ -473,11 +473,11 @@ class _SlicedRun:
 
     def _n_threads(self) -> int:
         """Return how many threads can work at the slices."""
-        work = sum([call.function.work for call in self.calls])
-        work += sum([reduction_work(self.dtypes[r.register]) for r in self.program.reductions])
+        cost = sum([call.function.cost for call in self.calls])
+        cost += sum([reduction_cost(self.dtypes[r.register]) for r in self.program.reductions])
         if not self.calls:
-            work += sum([2 * self.dtypes[r].itemsize for r in self.program.outputs])
-        return threads_for(math.prod(self.shape), work)
+            cost += sum([2 * self.dtypes[r].itemsize for r in self.program.outputs])
+        return threads_for_cost(math.prod(self.shape) * cost)
 
     def run(self) -> Outcome:
         """Run all slices, in this thread and in those that help; return the outputs and the partials."""

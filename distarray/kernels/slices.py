@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.kernels.threads import run_along, threads_for
+from distarray.kernels.threads import run_along, threads_for_cost
 from distarray.types import HostArray
 
 Extents = tuple[int, ...]
@@ -111,7 +111,7 @@ def copy_out(x: HostArray, out: HostArray) -> None:
 
 def copy_by_threads(x: HostArray, out: HostArray) -> None:
     """Copy ``out[...] = x``, cast, in this thread and in those that are free; they share no memory."""
-    n = threads_for(out.size, out.itemsize + x.itemsize)
+    n = threads_for_cost(out.size * (out.itemsize + x.itemsize))
     axes = [axis for axis, extent in enumerate(out.shape) if extent >= n]
     if n < 2 or not axes:
         copy_out(x, out)

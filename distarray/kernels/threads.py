@@ -21,10 +21,10 @@ from distarray import hooks
 from distarray.kernels.inside import inside_task
 from distarray.sharding.cuts import boundaries
 
-#: Work from which on help is asked for, which comes some ten microseconds later: bytes that are read and written once,
+#: Cost from which on help is asked for, which comes some ten microseconds later: bytes that are read and written once,
 #: as fast as memory; what takes longer counts as more (`elementwise`).
 HELPED = 1 << 24
-#: Work of an element that is computed by some instructions.
+#: Cost of an element that is computed by some instructions.
 SOME = 32
 
 #: What a thread is to do.
@@ -68,16 +68,16 @@ def _helpers() -> Helpers | None:
     return None if hooks.find_helpers is None else hooks.find_helpers()
 
 
-def threads_for(n_elements: int, work: int = SOME) -> int:
-    """Return how many threads can work at a kernel of this thread, this one included: one where it is small.
-
-    Parameters
-    ----------
-    work
-        Of each element, see `HELPED`.
-    """
-    helpers = _helpers() if n_elements * work >= HELPED else None
+def threads_for(n_elements: int) -> int:
+    """Return how many threads can work at a kernel of this thread, this one included: one where it is small."""
+    helpers = _helpers() if n_elements * SOME >= HELPED else None
     return 1 if helpers is None else helpers.n_threads
+
+
+def threads_for_cost(cost: int) -> int:
+    """Return how many threads can work at what costs so much (`HELPED`), each at half of what help is asked for."""
+    helpers = _helpers() if cost >= HELPED else None
+    return 1 if helpers is None else min(helpers.n_threads, 2 * cost // HELPED)
 
 
 def run_along(extent: int, n: int, part: Callable[[int, int], None], helpers: Helpers | None = None) -> None:
