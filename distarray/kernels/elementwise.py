@@ -61,6 +61,9 @@ _QUICK = frozenset(
 #: How many times as long the others count.
 _SLOW = 4
 
+#: Those of this module that write into `out`, and make nothing else.
+_FILL_OUT = frozenset("astype clip complex copy imag real view".split())
+
 _ALIASES = {"reshard": "copy", "scalar": "copy"}
 
 #: Elements of the longest vector register times the unrolling of numpy's kernels, for every dtype.
@@ -83,6 +86,8 @@ class Elementwise:
         Whether `out` may be one of the operands.
     cost
         Of an element, see `threads.HELPED`.
+    makes_more
+        Whether a call makes other arrays than `out` that are as long: then it is better called slice by slice.
     """
 
     name: str
@@ -90,6 +95,7 @@ class Elementwise:
     is_exact: bool
     has_inplace: bool
     cost: int
+    makes_more: bool
 
 
 @lru_cache(maxsize=1024)
@@ -116,11 +122,22 @@ def elementwise(name: str, params: tuple[Any, ...], dtype: DType, operands: tupl
     canonical = numpy_name(name)
     exact = is_exact(canonical, (dtype, *(d for d in operands if d is not None)))
     call = plain_call(name, params, dtype)
-    inplace = exact and isinstance(call, np.ufunc)
+    is_ufunc = isinstance(call, np.ufunc)
+    more = not is_ufunc and _makes_more(canonical, dtype, operands)
     if not exact and canonical in _NEED_WHOLE_VECTORS:
         call = whole_vectors(call, dtype)
     nbytes = sum([d.itemsize for d in (dtype, *operands) if d is not None])
-    return Elementwise(event_name(name), call, exact, inplace, nbytes if is_quick(canonical) else nbytes * _SLOW)
+    work = nbytes if is_quick(canonical) else nbytes * _SLOW
+    return Elementwise(event_name(name), call, exact, exact and is_ufunc, work, more)
+
+
+def _makes_more(name: str, dtype: DType, operands: tuple[DType | None, ...]) -> bool:
+    """Return whether a call of a function that is not a ufunc of one result makes more than that (`Elementwise`)."""
+    if name == "where":
+        return operands[0] != np.dtype(bool) or any(d not in (dtype, None) for d in operands[1:])
+    if name == "round":
+        return dtype.kind in "iu"
+    return name not in _FILL_OUT
 
 
 def event_name(name: str) -> str:

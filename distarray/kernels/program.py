@@ -466,8 +466,10 @@ class _SlicedRun:
         return max(SMALLEST_SLICE, min(LARGEST_SLICE, CACHE_NBYTES // nbytes // 1024 * 1024))
 
     def _needs_no_scratch(self) -> bool:
-        """Return whether each slice of contiguous arrays is one call, which writes where the output is to be."""
-        if len(self.calls) > 1 or self.is_aliased:
+        """Return whether each slice of contiguous arrays is one call, which writes where the output is to be, and makes
+        nothing else.
+        """
+        if len(self.calls) > 1 or self.is_aliased or any(call.function.makes_more for call in self.calls):
             return False
         return all(self.dtypes[r] == out.dtype for r, out in zip(self.program.outputs, self.outputs, strict=True))
 

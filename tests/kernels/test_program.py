@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -470,6 +471,27 @@ def test_fused_sum_of_products_needs_less_than_one_block_of_temporaries() -> Non
     _, peak = peak_nbytes(lambda: program.run(blocks, (), (n,), [out]))
     assert peak < out.nbytes
     np.testing.assert_array_equal(out, blocks[0] * blocks[1] + blocks[2] * blocks[3])
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "dtypes"),
+    [
+        ("where", (), "?i8f8"),
+        ("where", (), "i8f8f8"),
+        ("round", (-2,), "i8"),
+        ("modf", (0,), "f8"),
+        ("byteswap", (), "f8"),
+    ],
+)
+def test_calls_that_make_more_than_their_result_run_in_slices(name: str, params: Any, dtypes: str) -> None:
+    n, given = 1_000_000, [np.dtype(d) for d in re.findall("[?]|[a-z]8", dtypes)]
+    out = np.empty(n, given[-1])
+    operands = [values(d.str, n, i, special=False) for i, d in enumerate(given)]
+    program = Program(len(given), (Instruction(name, tuple(range(len(given))), out.dtype, params),), (len(given),))
+    outcome, peak = peak_nbytes(lambda: program.run(operands, (), (n,), [out]))
+    assert peak < out.nbytes / 2
+    function = elementwise(name, params, out.dtype, tuple(given)).call
+    np.testing.assert_array_equal(outcome.outputs[0], function(*operands))
 
 
 def test_slices_depend_on_the_shape_only_and_are_balanced() -> None:
