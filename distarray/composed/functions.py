@@ -389,17 +389,20 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArra
             # numpy: for one position, the first axis of the values is the axis of insertion
             given = moveaxis(given, 0, axis)
         count = given.shape[axis]
-    with naming(values=values):
-        given = broadcast_to(given, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     if obj.size == 1:
         low, at = (slice(None),) * axis, integer(obj.item(), "obj")
         if not -n <= at <= n:
             raise IndexError(f"index {at} is out of bounds for axis {axis} with size {n}")
         at += n if at < 0 else 0
+        with naming(values=values):
+            given = broadcast_to(given, shape)
         return joining.concat([x[(*low, slice(at))], given, x[(*low, slice(at, None))]], axis=axis)  # type: ignore[no-any-return]
     # numpy finds the order, on positions: the k-th value stands behind all elements
     with naming(obj=obj):
         order = np.insert(np.arange(n), obj, n + np.arange(count))
+    with naming(values=values):
+        given = broadcast_to(given, shape)
     return indexing.take(joining.concat([x, given], axis=axis), order, axis=axis)  # type: ignore[no-any-return]
 
 

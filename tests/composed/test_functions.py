@@ -287,6 +287,15 @@ def test_delete_and_insert_are_numpys(at: Any, tiles: int) -> None:
             assert_equal(dx.insert(x, at, value, axis=1), np.insert(host, at, value, axis=1))
 
 
+@pytest.mark.parametrize("at", [-3, [5], [0, 7]], ids=str)
+def test_insert_names_a_place_that_is_not_there_before_values_that_do_not_fit(at: Any) -> None:
+    host = np.zeros((3, 2))
+    with dx.config.set(eager_bytes=0):
+        for xp in (np, dx):
+            with pytest.raises(IndexError, match="out of bounds"):
+                xp.insert(xp.asarray(host), at, np.zeros((4, 5)), axis=1)
+
+
 @pytest.mark.parametrize("tiles", [1, 3])
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (30, 41)], ids=str)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i8"])
