@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from distarray.errors import NotSupportedError
+from distarray.kernels.elementwise import is_exact
 from distarray.kernels.namespaces import Block, Namespace, Params, astype, is_strict, loop_dtype, placed
 from distarray.types import DType, HostArray
 
@@ -81,11 +82,12 @@ def _scan(xp: Namespace, name: str, x: Block, axis: int, dtype: DType) -> Block:
 def _scan_into(out: HostArray, name: str, x: HostArray, axis: int) -> None:
     """Write a function's partial results along an axis, which may be into `x` itself.
 
-    NumPy goes along each column by itself, which takes twice as long as row by row.
+    NumPy goes along each column by itself, which takes twice as long as row by row; of what is not exact the kernel for
+    rows would give other bits than that for single elements (products of complex numbers).
     """
     ufunc = getattr(np, name)
     has_long_rows = axis < x.ndim - 1 and x.shape[-1] >= LONG and x.strides[-1] == out.strides[-1] == x.itemsize
-    if not (has_long_rows and x.dtype == out.dtype):
+    if not (has_long_rows and x.dtype == out.dtype and is_exact(name, (x.dtype,))):
         ufunc.accumulate(x, axis=axis, dtype=loop_dtype(out.dtype), out=out)
         return
     rows, made = np.moveaxis(x, axis, 0), np.moveaxis(out, axis, 0)
