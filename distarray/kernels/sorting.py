@@ -198,7 +198,8 @@ def _pack(x: HostArray, out: HostArray, first: int, dropped: int, width: int, be
         How many of the last bits of the elements there is no room for.
     """
     if x.dtype.kind == "f":
-        x = np.add(x, 0.0, dtype=x.dtype)  # zeros of either sign are equal
+        with np.errstate(invalid="ignore"):  # of nan that signal
+            x = np.add(x, 0.0, dtype=x.dtype)  # zeros of either sign are equal
         x[np.isnan(x)] = np.nan  # of either sign, they come last
         x = x.view(f"i{x.itemsize}")
         _mirror_negative(x)

@@ -122,3 +122,12 @@ def test_large_blocks(dtype: str, kinds: int) -> None:
             expected, order = numpys(x, descending)
             assert same(sorting.sort(np, x, params=(descending, True)), expected)
             np.testing.assert_array_equal(sorting.argsort(np, x, params=(descending, True)), order)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_an_order_meets_no_nan_that_signals(dtype: str) -> None:
+    x = np.arange(2.0 * sorting.SHORT, dtype=dtype)[::-1].copy()
+    x.view(f"u{x.itemsize}")[5] = 0x7F800001 if dtype == "f4" else 0x7FF0000000000001
+    expected = np.argsort(x, kind="stable")
+    with np.errstate(all="raise"):
+        np.testing.assert_array_equal(sorting.argsort(np, x, params=(False, True)), expected)
