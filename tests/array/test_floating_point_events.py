@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import distarray as dx
+from distarray.kernels import interpret
 from distarray.testing import force_tiles
+
+
+@contextmanager
+def in_passes() -> Iterator[None]:
+    """Compute few elements as many are: in passes over memory."""
+    with dx.config.set(eager_bytes=0), mock.patch.object(interpret, "HELPED", 1):
+        yield
+
 
 WAYS = {
     "at the call": nullcontext,
     "when it is seen": lambda: dx.config.set(eager_bytes=0),
     "in tiles": lambda: force_tiles(2),
+    "in passes": in_passes,
 }
 MODES = ("warn", "raise", "ignore", "call", "log")
 
