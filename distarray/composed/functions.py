@@ -380,6 +380,10 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArra
     obj = np.arange(n)[obj] if isinstance(obj, slice) else _places(obj, TypeError if np.size(obj) == 1 else IndexError)
     if obj.dtype.kind == "b" and obj.ndim == 1:
         obj = np.flatnonzero(obj)
+    if obj.dtype.kind == "b":
+        raise ValueError(f"boolean array argument obj to insert must be one dimensional (obj={shown(obj)})")
+    if obj.ndim > 1:
+        raise ValueError(f"index array argument obj to insert must be one dimensional or scalar (obj={shown(obj)})")
     given = beside(x, values if isinstance(values, DistArray) else host_array(values, "values", x.dtype))
     given = given.astype(x.dtype, copy=False)
     given = given.reshape((1,) * (x.ndim - given.ndim) + given.shape)

@@ -296,6 +296,13 @@ def test_insert_names_a_place_that_is_not_there_before_values_that_do_not_fit(at
                 xp.insert(xp.asarray(host), at, np.zeros((4, 5)), axis=1)
 
 
+@pytest.mark.parametrize("at", [[[1]], np.array([[1, 2]]), np.array(True), np.array([[True]])], ids=str)
+def test_insert_refuses_places_that_are_no_row(at: Any) -> None:
+    for xp in (np, dx):
+        with pytest.raises(ValueError, match="must be one dimensional"):
+            xp.insert(xp.asarray([1, 2, 3]), at, 4)
+
+
 @pytest.mark.parametrize("tiles", [1, 3])
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (30, 41)], ids=str)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i8"])
