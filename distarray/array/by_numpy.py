@@ -113,8 +113,11 @@ _SLOW = frozenset(
         *(np.searchsorted, np.digitize, np.interp, np.histogram, np.histogram2d, np.histogramdd),
     }
 )
-#: Functions that sort by NumPy's default, which leaves half precision numbers out of order (`kernels.sorting`).
-_SORTS = frozenset({np.unique, np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d})
+#: Functions whose half precision is not ours: NumPy's default sort leaves such numbers out of order (`kernels.sorting`)
+#: and its sums along other axes than the last round to half precision at each step (`kernels.monoids`).
+_OTHER_HALVES = frozenset(
+    {np.unique, np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d, np.nansum, np.nanprod},
+)
 
 
 def call_by_numpy(
@@ -135,7 +138,7 @@ def call_by_numpy(
     if "out" in options or (found := _gathered(args, options, seen, most)) is None:
         return None
     given, named, x = found
-    if function in _SORTS and any(block.dtype == np.float16 for _, block in seen):
+    if function in _OTHER_HALVES and any(block.dtype == np.float16 for _, block in seen):
         return None
     try:
         if bound is not None and bound(*given, **named) > small.SMALL_NBYTES:

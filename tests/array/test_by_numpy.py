@@ -367,3 +367,14 @@ def test_what_reads_a_large_array_later_has_the_elements_from_before() -> None:
     with pytest.raises(IndexError, match="out of bounds"):
         x[np.array([700_000])] = 3.0
     np.testing.assert_array_equal(np.asarray(x), wanted)
+
+
+@pytest.mark.parametrize("name", ["nansum", "nanprod"])
+def test_sums_of_half_floats_do_not_depend_on_what_is_computed_before(name: str) -> None:
+    """They are added up in single precision, as those of `sum` are, wherever the elements lie."""
+    host = np.random.default_rng(0).normal(1, 0.05, (2000, 3)).astype("f2")
+    x, function = dx.asarray(host), getattr(dx, name)
+    with dx.config.set(eager_bytes=0):
+        expected = np.asarray(function(dx.asarray(host), axis=0))
+    assert np.asarray(function(x, axis=0)).tobytes() == expected.tobytes()
+    assert np.asarray(getattr(dx, name.removeprefix("nan"))(x, axis=0)).tobytes() == expected.tobytes()
