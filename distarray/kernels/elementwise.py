@@ -127,8 +127,8 @@ def elementwise(name: str, params: tuple[Any, ...], dtype: DType, operands: tupl
     if not exact and canonical in _NEED_WHOLE_VECTORS:
         call = whole_vectors(call, dtype)
     nbytes = sum([d.itemsize for d in (dtype, *operands) if d is not None])
-    work = nbytes if is_quick(canonical) else nbytes * _SLOW
-    return Elementwise(event_name(name), call, exact, exact and is_ufunc, work, more)
+    cost = nbytes if is_quick(canonical) else nbytes * _SLOW
+    return Elementwise(event_name(name), call, exact, exact and is_ufunc, cost, more)
 
 
 def _makes_more(name: str, dtype: DType, operands: tuple[DType | None, ...]) -> bool:

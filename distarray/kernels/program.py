@@ -365,6 +365,7 @@ class _SlicedRun:
         self.values: dict[int, HostArray] = {}  # by register: inputs, and what is computed before the slices
         self.calls: list[Call] = []  # the rest
         self._compute_narrow(inputs)
+        self.n_threads = self._find_threads()
         self._lay_out()
 
     def _compute_narrow(self, inputs: Sequence[HostArray]) -> None:
@@ -453,14 +454,14 @@ class _SlicedRun:
         if self.calls or any(MONOIDS[r.monoid].is_ordered(r.dtype) for r in self.program.reductions):
             return REDUCED_SLICE
         n = math.prod(self.shape)
-        return max(REDUCED_SLICE, min(LARGEST_REDUCED_SLICE, n // (4 * self._n_threads())))
+        return max(REDUCED_SLICE, min(LARGEST_REDUCED_SLICE, n // (4 * self.n_threads)))
 
     def _budget(self, arrays: Sequence[HostArray]) -> int:
         """Return the elements of a slice, such that what is alive at one time fits the cache; a call along memory as it
         lies is in no need of one, and long copies go past it.
         """
         if self._needs_no_scratch() and all(a.ndim == 1 and a.flags.c_contiguous for a in arrays):
-            n = self._n_threads()
+            n = self.n_threads
             return -(-math.prod(self.shape) // (n if n == 1 else PER_THREAD * n))
         nbytes = sum(a.itemsize for a in arrays) + 2 * max((c.dtype.itemsize for c in self.calls), default=0)
         return max(SMALLEST_SLICE, min(LARGEST_SLICE, CACHE_NBYTES // nbytes // 1024 * 1024))
@@ -473,7 +474,7 @@ class _SlicedRun:
             return False
         return all(self.dtypes[r] == out.dtype for r, out in zip(self.program.outputs, self.outputs, strict=True))
 
-    def _n_threads(self) -> int:
+    def _find_threads(self) -> int:
         """Return how many threads can work at the slices."""
         cost = sum([call.function.cost for call in self.calls])
         cost += sum([reduction_cost(self.dtypes[r.register]) for r in self.program.reductions])
@@ -485,7 +486,7 @@ class _SlicedRun:
         """Run all slices, in this thread and in those that help; return the outputs and the partials."""
         in_order, slices = InOrder(self.accumulators), SharedSlices(self._slices())
         n_slices = math.prod(-(-n // e) for n, e in zip(self.box, self.slice, strict=True))
-        n = min(self._n_threads(), n_slices)
+        n = min(self.n_threads, n_slices)
         started = time.perf_counter()
         if n < 2:
             self._take(slices, in_order, self.current)
