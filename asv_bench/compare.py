@@ -156,9 +156,8 @@ def _measured(name: str, program: Any, n: int, args: argparse.Namespace) -> Row:
                 warnings.simplefilter("ignore")  # what peers say of their own chunks
                 operands = operands_of(program, n, system, args.cluster)
                 found = ran(program, system, operands)
-                for x, y in zip(found, expected, strict=True):
-                    np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-6, atol=1e-9)
-                del found, x  # what is held need not be computed again
+                _check(found, expected)
+                del found  # what is held need not be computed again
         except Exception as error:  # whatever a library says: it does not take part in this row
             if each == OURS:
                 raise
@@ -173,6 +172,12 @@ def _measured(name: str, program: Any, n: int, args: argparse.Namespace) -> Row:
     seconds = {each: float(np.median(taken)) for each, taken in times.items()}
     ratios = {each: ratio(times[OURS], times[each]) for each in times if each != OURS}
     return Row(program.group, name, n, seconds, ratios, refused)
+
+
+def _check(found: Sequence[Any], expected: Sequence[Any]) -> None:
+    """Raise AssertionError where a library has other values than NumPy."""
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-6, atol=1e-9)
 
 
 @contextmanager

@@ -72,6 +72,11 @@ def test_tables_are_written_and_say_what_did_not_run(
     assert made["ratios"]["numpy"]["median"] == made["seconds"]["distarray"] / made["seconds"]["numpy"]
 
 
+def test_programs_of_numbers_alone_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare.main(["two numbers", "--size", "XS", "--rounds", "1", "--peers", "numpy"]) == 0
+    assert "two numbers" in capsys.readouterr().out
+
+
 def test_unknown_peers_and_words_are_errors(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         compare.main(["--peers", "nonesuch"])
