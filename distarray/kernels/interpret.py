@@ -40,8 +40,6 @@ from distarray.types import DType, HostArray, Shape
 RECYCLED = 1 << 16
 #: Bytes up to which a block is reduced at once; the bits of sums change there, wherever they are computed.
 IN_SLICES = 2 << 20
-#: Bytes from which elements are copied by all threads.
-SPREAD = 1 << 20
 #: Cost of an element (`threads.HELPED`) that hardly any operation exceeds.
 MOST_COST = 256
 _NONE: Mapping[int, Sequence[Expr]] = MappingProxyType({})
@@ -488,7 +486,7 @@ def _put(
         lens.write(new, value)
         return new
     given = values[id(value)]
-    is_large = value.nbytes >= SPREAD and given.dtype == new.dtype and lens.is_injective
+    is_large = 2 * value.nbytes >= HELPED and given.dtype == new.dtype and lens.is_injective
     if is_large and not np.may_share_memory(new, given):
         copy_by_threads(given, lens.writable(new))
     else:

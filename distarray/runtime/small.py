@@ -247,7 +247,7 @@ def is_settled_alone(node: Expr) -> bool:
         read = {id(o): o for step in steps for o in step.nodes() if id(o) in values}
         passes = interpreter().passes_of(steps, values)
         spread = {id(node) for nodes in passes.values() for node in nodes}
-        spread.update([id(step) for step in steps if step.op.kind == "put" or step.op.name == "empty"])
+        spread.update([id(step) for step in steps if _is_copied(step) or step.op.name == "empty"])
         read_apart = {id(o) for step in steps if id(step) not in spread for o in step.nodes()}
         spread.update(read.keys() - read_apart)
         if not is_small([*read.values(), *steps], env, spread):
@@ -265,6 +265,12 @@ def is_settled_alone(node: Expr) -> bool:
         if node.memo is None:
             node.settle(stored(block, env))
     return True
+
+
+def _is_copied(step: Expr) -> bool:
+    """Return whether a step writes an array into another as it is, on all threads where that is long."""
+    value = step.operands[1] if step.op.kind == "put" else None
+    return type(value) is Expr and value.dtype == step.dtype
 
 
 def _is_only_read(step: Expr, operand: Expr) -> bool:
