@@ -106,18 +106,18 @@ def _gathered(
     return given, named, x
 
 
+#: Functions that sort by NumPy's default.
+_SORTS = (np.unique, np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d)
 #: Functions that look at each element many times, or at it among all others: threads share that work.
 _SLOW = frozenset(
     {
-        *(np.unique, np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d, np.isin, np.lexsort),
-        *(np.searchsorted, np.digitize, np.interp, np.histogram, np.histogram2d, np.histogramdd),
+        *(*_SORTS, np.isin, np.lexsort, np.searchsorted, np.digitize, np.interp),
+        *(np.histogram, np.histogram2d, np.histogramdd),
     }
 )
 #: Functions whose half precision is not ours: NumPy's default sort leaves such numbers out of order (`kernels.sorting`)
 #: and its sums along other axes than the last round to half precision at each step (`kernels.monoids`).
-_OTHER_HALVES = frozenset(
-    {np.unique, np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d, np.nansum, np.nanprod},
-)
+_OTHER_HALVES = frozenset({*_SORTS, np.nansum, np.nanprod})
 
 
 def call_by_numpy(

@@ -68,9 +68,14 @@ def _helpers() -> Helpers | None:
     return None if hooks.find_helpers is None else hooks.find_helpers()
 
 
+def is_helped(n_elements: int) -> bool:
+    """Return whether help is asked for with a kernel that computes so many elements."""
+    return n_elements * SOME >= HELPED
+
+
 def threads_for(n_elements: int) -> int:
     """Return how many threads can work at a kernel of this thread, this one included: one where it is small."""
-    helpers = _helpers() if n_elements * SOME >= HELPED else None
+    helpers = _helpers() if is_helped(n_elements) else None
     return 1 if helpers is None else helpers.n_threads
 
 

@@ -118,15 +118,15 @@ def _bits_of_axis(_xp: Namespace, x: Block, *, params: Params) -> Block:
 
 
 def _accumulate_in_order(xp: Namespace, x: Block, *, params: Params) -> Block:
-    """Accumulate by a function that is not associative: from the first element to the last."""
-    name, dtype = params[0], np.dtype(params[1])
+    """Accumulate by a function that is not associative, from the first element to the last; params as `_accumulate`."""
     if xp is np:
-        return _scan(xp, name, x, x.ndim - 1, dtype)
-    function, x = combine(xp, name), astype(xp, x, dtype)
-    parts = [x[..., :1]] if x.shape[-1] else []
-    for i in range(1, x.shape[-1]):
-        parts.append(function(parts[-1], x[..., i : i + 1]))
-    return xp.concat(parts, axis=-1) if parts else x
+        return _accumulate(xp, x, params=params)
+    _, name, dtype, axis = params
+    function, x, low = combine(xp, name), astype(xp, x, np.dtype(dtype)), (slice(None),) * axis
+    parts = [x[(*low, slice(1), ...)]] if x.shape[axis] else []
+    for i in range(1, x.shape[axis]):
+        parts.append(function(parts[-1], x[(*low, slice(i, i + 1), ...)]))
+    return xp.concat(parts, axis=axis) if parts else x
 
 
 def _positions(xp: Namespace, index: Block) -> Any:

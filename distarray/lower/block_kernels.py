@@ -16,7 +16,7 @@ from distarray.expr.joins import PRODUCT
 from distarray.kernels import tasks
 from distarray.kernels.contractions import loop_slices
 from distarray.kernels.specs import Finish, Folding, Parting, StageSpec, TileSpec
-from distarray.kernels.threads import HELPED, SOME
+from distarray.kernels.threads import is_helped
 from distarray.lower import combining
 from distarray.lower.combining import Partials
 from distarray.lower.messages import Key
@@ -53,7 +53,7 @@ def parting(low: Lowering, draft: Draft) -> Parting | None:
         and all(axes.count(loop) <= 1 for axes in loops.operands)
         and any(loop in axes for axes in loops.operands)
     ]
-    if not free or prod(extents) * SOME < HELPED:
+    if not free or not is_helped(prod(extents)):
         return None
     loop = next((i for i in free if extents[i] >= LONG * n_threads), max(free, key=extents.__getitem__))
     results = zip(loops.results, node.dtypes, strict=True)

@@ -26,6 +26,9 @@ from distarray.lower.recipes import Leaf, Recipe, TaskKind, is_key
 from distarray.lower.turns import in_turns
 from distarray.planner.plan import UNBOUNDED, Stage
 
+if TYPE_CHECKING:
+    from distarray.lower.records import Draft
+
 
 def with_making(
     recipes: Mapping[Key, Recipe],
@@ -62,10 +65,6 @@ def with_making(
                 places[own] = holders[a.node][a.number]
         found[key] = recipe._replace(args=tuple([keys[a] if type(a) is Leaf and a in keys else a for a in recipe.args]))
     return found, places, {key: leaf for leaf, key in keys.items()}
-
-
-if TYPE_CHECKING:
-    from distarray.lower.records import Draft
 
 
 @dataclass(slots=True)

@@ -224,6 +224,7 @@ def isin(x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
         if vector_cut(table) is None:
             found = bind(ISIN, (table, sought), x.shape, np.dtype(np.bool_), (is_sorted,))
         else:
-            at, behind = (searchsorted(sort(flat), sought, side=side) for side in ("left", "right"))
+            table = table if is_sorted else sort(table)
+            at, behind = (searchsorted(table, sought, side=side) for side in ("left", "right"))
             found = logical_and(greater(behind, at), equal(x, x))
     return operands.box(logical_not(found) if invert else found)

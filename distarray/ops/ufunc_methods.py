@@ -36,9 +36,9 @@ _REDUCE: dict[str, Op] = {
 #: ``f(f(a, b), c) == f(a, f(b, c))``, up to rounding.
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "logical_and", "logical_or", *_REDUCE})
 
-#: Brings its rule along: the axis is any. params: (rule, name, dtype of the result, axis)
+#: They bring their rule along: the axis is any. params: (rule, name, dtype of the result, axis)
 ACCUMULATE = declare("accumulate", "block")
-ACCUMULATE_IN_ORDER = declare("accumulate_in_order", "block", rule="... i -> ... i | i: whole")
+ACCUMULATE_IN_ORDER = declare("accumulate_in_order", "block")
 #: Brings its rule along: with a mask it has two operands.
 REDUCE_IN_ORDER = declare("reduce_in_order", "block")
 REDUCEAT_IN_ORDER = declare("reduceat_in_order", "block", rule="... i, j k -> ... j | i: whole, k: whole")
@@ -127,12 +127,10 @@ def accumulate(name: str, x: Array, axis: int, dtype: DTypeLike | None = None) -
     params = (name, result.str)
     cut = _axis_cut(node, axis) if name in ASSOCIATIVE else None
     if cut is None:
-        if name in ASSOCIATIVE:
-            loops = " ".join(["i" if a == axis else f"a{a}" for a in range(node.ndim)])
-            rule = f"{loops} -> {loops} | i: whole"
-            return box(bind(ACCUMULATE, (node,), node.shape, result, (rule, *params, axis)))
-        moved = moveaxis(node, axis, -1)
-        return box(moveaxis(bind(ACCUMULATE_IN_ORDER, (moved,), moved.shape, result, params), -1, axis))
+        op = ACCUMULATE if name in ASSOCIATIVE else ACCUMULATE_IN_ORDER
+        loops = " ".join(["i" if a == axis else f"a{a}" for a in range(node.ndim)])
+        rule = f"{loops} -> {loops} | i: whole"
+        return box(bind(op, (node,), node.shape, result, (rule, *params, axis)))
     rows = moveaxis(node, axis, 0)
     bounds = cut.boundaries(rows.shape)[0]
     parts = range(len(bounds))

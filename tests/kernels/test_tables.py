@@ -301,7 +301,7 @@ STRICT = [
     ("accumulate", (MATRIX,), ("a i b -> a i b | i: whole", "add", "<f8", 1)),
     ("accumulate", (MATRIX,), ("a i b -> a i b | i: whole", "multiply", "<f8", 1)),
     ("accumulate", (MATRIX,), ("a i b -> a i b | i: whole", "hypot", "<f8", 1)),
-    ("accumulate_in_order", (MATRIX,), ("subtract", "<f8")),
+    ("accumulate_in_order", (MATRIX,), ("a i b -> a i b | i: whole", "subtract", "<f8", 1)),
     ("reduce_in_order", (MATRIX,), ("... i -> ... | i: whole", "subtract", "<f8", None)),
     ("reduce_in_order", (MATRIX, MATRIX > 0), ("... i, ... i -> ... | i: whole", "subtract", "<f8", np.float64(2))),
     ("tile_totals", (MATRIX,), ("maximum", "<f8", (0, 0))),

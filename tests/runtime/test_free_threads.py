@@ -12,7 +12,6 @@ import pytest
 
 import distarray as dx
 from distarray.kernels import program, threads
-from distarray.lower import block_kernels
 from distarray.runtime.permits import FreeThreads, Permits
 
 distributed = pytest.importorskip("distributed")
@@ -39,8 +38,7 @@ class Counted:
 @pytest.fixture
 def helped(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     """How many threads were there to help: with kernels however small."""
-    for module in (threads, block_kernels):
-        monkeypatch.setattr(module, "HELPED", 1)
+    monkeypatch.setattr(threads, "HELPED", 1)
     monkeypatch.setattr(program, "WHOLE", 4)
     monkeypatch.setattr(program, "REDUCED_SLICE", 256)
     monkeypatch.setattr(program, "LARGEST_SLICE", 256)
