@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray.kernels.stores import Box, slices_of
-from distarray.sharding.boxes import runs
+from distarray.sharding.boxes import IndexRuns
 from distarray.types import HostArray, Shape
 
 #: Bytes of a file that are mapped and read at a time.
@@ -125,12 +125,12 @@ class FileRange(NamedTuple):
             values, shape, box = values.T, shape[::-1], box[::-1]
         data = bytes_of(np.asarray(values, self.dtype))
         itemsize = self.dtype.itemsize
-        done = 0
         fd = os.open(self.path, os.O_WRONLY)
         try:
-            for first, n in runs(box, shape):
-                _write(fd, data[done : done + n * itemsize], self.offset + first * itemsize)
-                done += n * itemsize
+            runs = IndexRuns.of(box, shape)
+            nbytes = runs.length * itemsize
+            for k, first in enumerate(runs):
+                _write(fd, data[k * nbytes : (k + 1) * nbytes], self.offset + first * itemsize)
         finally:
             os.close(fd)
 

@@ -7,7 +7,6 @@ cache; words that slices leave open are decided together, many at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from distarray.kernels.namespaces import Block
 from distarray.kernels.random_maps import SAMPLERS
 from distarray.kernels.random_words import Indexed, Words, uniform_into, ziggurat
 from distarray.kernels.threads import run_along, threads_for
-from distarray.sharding.boxes import runs
+from distarray.sharding.boxes import IndexRuns
 
 #: Elements of one slice: on the host its words and scratch stay in cache, on a GPU it is a kernel's work.
 SLICE, DEVICE_SLICE = 8_192, 1 << 22
@@ -96,14 +95,23 @@ def _drawn(sample: Callable[..., Any]) -> Callable[..., Block]:
 
 
 def _slices(xp: Any, box: Any, shape: tuple[int, ...], key: int, longest: int) -> Slices:
-    longest = min(longest if xp is np else DEVICE_SLICE, prod(hi - lo for lo, hi in box))
+    runs = IndexRuns.of(box, shape)
+    n, length, done = len(runs), runs.length, 0
+    if not n:
+        return
+    longest = min(longest if xp is np else DEVICE_SLICE, n * length)
     indexed = Indexed(xp, key, longest)
-    done = 0
-    for start, length in runs(box, shape):
-        for offset in range(0, length, longest):
-            n = min(longest, length - offset)
-            yield slice(done, done + n), indexed.words(start + offset, n)
-            done += n
+    if 2 * length > longest:
+        for start in runs:
+            for first in range(start, start + length, longest):
+                words = indexed.words(first, min(longest, start + length - first))
+                yield slice(done, done + words.size), words
+                done += words.size
+        return
+    for begin in range(0, n, at_once := longest // length):
+        words = indexed.words_of_runs(runs.starts(begin, min(begin + at_once, n), xp), length)
+        yield slice(done, done + words.size), words
+        done += words.size
 
 
 #: As `tables.CREATE`.

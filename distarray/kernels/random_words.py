@@ -33,7 +33,7 @@ def namespace(words: Words) -> Any:
 
 
 class Indexed:
-    """An Indexed is the words of consecutive indices under one key."""
+    """An Indexed is the words of indices under one key, of at most `longest` at a time."""
 
     def __init__(self, xp: Any, key: int, longest: int) -> None:
         # What the step adds from one index to the next; all arithmetic wraps around.
@@ -45,6 +45,11 @@ class Indexed:
         """Return words of the indices ``first .. first + n - 1``, in a new array."""
         # Between the rounds: added to the index alone, the key would make all arrays windows of one sequence.
         return _mixed(self._steps[:n] + np.uint64((first * _STEP + self._offset) & _MASK), self._key)
+
+    def words_of_runs(self, starts: Any, n: int) -> Words:
+        """Return words of `n` consecutive indices from each of `starts` on, one after the other in a new array."""
+        at = starts.astype(np.uint64) * np.uint64(_STEP) + np.uint64(self._offset & _MASK)
+        return _mixed((at[:, None] + self._steps[:n]).reshape(-1), self._key)
 
 
 def word(seeds: Words, k: int) -> Words:

@@ -9,13 +9,17 @@ through views; routes and pieces are made of boxes. Everything is exact: never a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from dataclasses import dataclass
 from math import gcd, prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 Box: TypeAlias = tuple[range, ...]
 
 _EMPTY = range(0)
+#: Runs whose beginnings are counted together.
+_AT_ONCE = 4096
 
 
 def normalise(r: range) -> range:
@@ -137,26 +141,63 @@ def relative(box: Box, frame: Box) -> tuple[slice, ...]:
     return tuple(out)
 
 
-def runs(box: Sequence[tuple[int, int]], shape: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield a box of ``(start, stop)`` per axis as runs of consecutive row-major indices: (first index, length), in
-    order.
+@dataclass(frozen=True, slots=True)
+class IndexRuns:
+    """The IndexRuns of a box in an array are its runs of elements that follow each other in row-major order.
 
-    >>> list(runs(((1, 3), (0, 4)), (5, 4))), list(runs(((1, 3), (2, 4)), (5, 4)))
-    ([(4, 8)], [(6, 2), (10, 2)])
+    Parameters
+    ----------
+    first
+        Index of the first element of the first run.
+    extents, strides
+        Of the axes that the runs are counted along, outermost first: their number, and what lies between two of them.
+    length
+        Elements of each run.
     """
-    extents = [stop - start for start, stop in box]
-    if 0 in extents:
-        return
-    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    # Trailing axes that are whole make one run with the axis before them.
-    inner = len(shape)
-    while inner > 0 and extents[inner - 1] == shape[inner - 1]:
-        inner -= 1
-    head = max(inner - 1, 0)
-    length = prod(extents[head:])
-    base = sum([box[axis][0] * strides[axis] for axis in range(head, len(shape))])
-    for at in product(*(range(start, stop) for start, stop in box[:head])):
-        yield base + sum([i * step for i, step in zip(at, strides)]), length
+
+    first: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    length: int
+
+    @staticmethod
+    def of(box: Sequence[tuple[int, int]], shape: Sequence[int]) -> IndexRuns:
+        """Return the longest runs of a box of ``(start, stop)`` per axis.
+
+        >>> IndexRuns.of(((1, 3), (0, 4)), (5, 4)), IndexRuns.of(((1, 3), (2, 4)), (5, 4))
+        (IndexRuns(first=4, extents=(), strides=(), length=8), IndexRuns(first=6, extents=(2,), strides=(4,), length=2))
+        """
+        extents = tuple([stop - start for start, stop in box])
+        strides = tuple([prod(shape[axis + 1 :]) for axis in range(len(shape))])
+        # Trailing axes that are whole make one run with the axis before them.
+        inner = len(shape)
+        while inner > 0 and extents[inner - 1] == shape[inner - 1]:
+            inner -= 1
+        head = max(inner - 1, 0)
+        first = sum([start * stride for (start, _), stride in zip(box, strides, strict=True)])
+        return IndexRuns(first, extents[:head], strides[:head], prod(extents[head:]))
+
+    def __len__(self) -> int:
+        """Return how many there are; none of an empty box."""
+        return prod(self.extents) if self.length else 0
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the index at which each run begins."""
+        for begin in range(0, len(self), _AT_ONCE):
+            yield from self.starts(begin, min(begin + _AT_ONCE, len(self))).tolist()
+
+    def starts(self, begin: int, end: int, xp: Any = np) -> Any:
+        """Return the indices at which the runs number ``begin .. end - 1`` begin, as int64 of `xp`.
+
+        >>> IndexRuns.of(((1, 3), (2, 4)), (5, 4)).starts(0, 2)
+        array([ 6, 10])
+        """
+        left = xp.arange(begin, end)
+        found = xp.full(end - begin, self.first)
+        for n, stride in zip(self.extents[:0:-1], self.strides[:0:-1], strict=True):
+            found += left % n * stride
+            left //= n
+        return found + left * self.strides[0] if self.strides else found
 
 
 def _range_difference(a: range, b: range) -> list[range]:

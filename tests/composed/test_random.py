@@ -8,6 +8,7 @@ import pickle
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ import pytest
 from helpers import some
 
 import distarray as dx
+from distarray.kernels import random as kernel_random
+from distarray.kernels import tables
+from distarray.kernels.devices import backend_for
 from distarray.testing import force_tiles
 from distarray.testing.assertions import assert_equal
 
@@ -131,6 +135,24 @@ def test_blocks_that_are_part_of_a_row_have_the_numbers_of_the_whole() -> None:
         host = whole.compute()
         assert_equal(whole[2, 300:700], host[2, 300:700])
         assert_equal(draw(dx.random.default_rng(1))[::2, ::-3], host[::2, ::-3])
+
+
+@pytest.mark.parametrize("name", ["random_uniform", "random_normal"])
+@pytest.mark.parametrize("box", [((0, 30_000), (3, 4), (0, 2)), ((7, 9), (1, 9), (2, 4)), ((5, 5), (0, 9), (1, 2))])
+def test_narrow_blocks_have_the_numbers_of_the_whole(name: str, box: tuple[tuple[int, int], ...]) -> None:
+    backend, shape, dtype = backend_for("cpu", 0), (30_000, 9, 4), np.dtype(np.float64)
+    whole = tables.CREATE[name](backend, tuple((0, n) for n in shape), shape, dtype, (), 12345)
+    part = tables.CREATE[name](backend, box, shape, dtype, (), 12345)
+    np.testing.assert_array_equal(part, whole[tuple(slice(*r) for r in box)])
+
+
+def test_short_rows_of_a_block_are_made_many_at_a_time() -> None:
+    """A slice of words is at least half full, whatever the rows of a block are, or all of it."""
+    for box in [((0, 30_000), (3, 4)), ((0, 30_000), (1, 3)), ((0, 5), (1, 3)), ((0, 30_000), (0, 4))]:
+        size = prod(hi - lo for lo, hi in box)
+        slices = list(kernel_random._slices(np, box, (30_000, 4), 7, 1000))
+        assert len(slices) <= 1 + 2 * size // 1000
+        assert sum(words.size for _, words in slices) == size
 
 
 # ---------------------------------------------------------------------------------------------------- streams

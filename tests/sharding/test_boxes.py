@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from distarray.sharding.boxes import (
     Box,
+    IndexRuns,
     contains,
     difference,
     full,
@@ -16,7 +17,6 @@ from distarray.sharding.boxes import (
     intersect_boxes,
     normalise,
     relative,
-    runs,
     size,
     union,
 )
@@ -144,5 +144,6 @@ def test_runs_are_the_maximal_rows_of_a_box(axes: list[tuple[int, int, int]]) ->
     shape = tuple(n for n, _, _ in axes)
     box = tuple((min(a, b, n), min(max(a, b), n)) for n, a, b in axes)
     inside = np.arange(np.prod(shape, dtype=int)).reshape(shape)[tuple(slice(*r) for r in box)]
-    found = list(runs(box, shape))
-    assert [i for first, n in found for i in range(first, first + n)] == inside.ravel().tolist()
+    runs = IndexRuns.of(box, shape)
+    assert [first + i for first in runs for i in range(runs.length)] == inside.ravel().tolist()
+    assert len(list(runs)) == len(runs)
