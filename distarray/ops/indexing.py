@@ -9,6 +9,7 @@ does it and calls `Advanced.with_arrays`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -23,14 +24,17 @@ from distarray.expr.bind import (
     unbox,
 )
 from distarray.expr.broadcasting import broadcast_shapes
-from distarray.expr.expr import ITEM, Environment, Expr, source
+from distarray.expr.expr import GET, ITEM, Environment, Expr, source
 from distarray.expr.indexing import Advanced, Basic, are_positions, check_indices, parse_index
 from distarray.expr.op import declare
 from distarray.expr.params import IndexParams
+from distarray.expr.pushdown import LOOKED_AT, SHARE
 from distarray.ops import elementwise
 from distarray.ops.creation import constant
 from distarray.ops.elementwise import astype, where
 from distarray.ops.families import Array, by_numpy, one_array
+from distarray.ops.joining import joined
+from distarray.ops.lenses import slice_lens
 from distarray.types import Casting, HostArray, Shape
 
 #: params: (axes, position of the index axes in the result, number of index axes). operands: (x, an index per axis)
@@ -50,6 +54,8 @@ TAKE_ALONG_AXIS = declare("take_along_axis", "block", rule="... i, ... j -> ... 
 #: What a written value does to what stands there: ``set``, or numpy's name of a function of what stands there, and of
 #: the value if it has two operands. Of repeated indices all count, and the last one is set.
 Mode: TypeAlias = str
+#: In so many parts at most an array is read that is made nowhere else.
+MOST_RUNS = 256
 #: numpy's rules of casting.
 
 
@@ -114,9 +120,68 @@ def get_item(node: Expr, parsed: Basic | Advanced) -> Expr:
         return bind_get(node, parsed.affine)
     view, axes, arrays, n_index = _parts(node, parsed)
     assert parsed.shape is not None
-    found = bind(TAKE, (view, *arrays), parsed.shape, node.dtype, IndexParams(axes, parsed.position, n_index))
+    return _taken(view, arrays, parsed.shape, IndexParams(axes, parsed.position, n_index))
+
+
+def _taken(view: Expr, arrays: Sequence[Expr], shape: Shape, params: IndexParams) -> Expr:
+    """Return the elements of a view at positions, one array of them for each of the axes that `params` names."""
+    if view.nbytes >= SHARE * LOOKED_AT and view.memo is None:
+        view, arrays = _made_apart(view, params.axes, list(arrays))
+    found = bind(TAKE, (view, *arrays), shape, view.dtype, params)
     assert type(found) is Expr
     return found
+
+
+def _made_apart(view: Expr, axes: Sequence[int], arrays: list[Expr]) -> tuple[Expr, list[Expr]]:
+    """Return an array that holds what is taken of a large one that is computed, or made from nothing, where it is read,
+    and the positions in it; the array itself where all of it is made.
+
+    Positions that follow each other are read as one view, which may be computed alone (`expr.pushdown`).
+    """
+    for k, axis in enumerate(axes):
+        memo = arrays[k].memo
+        at = memo.blocks[0] if memo is not None and memo.on_client else None
+        if isinstance(at, np.ndarray) and 0 < SHARE * at.size <= view.shape[axis]:
+            starts, ends = _runs(at)
+            parts = _parts_apart(view, axis, starts, ends)
+            if parts:
+                run = np.searchsorted(starts, at, "right") - 1
+                before = np.cumsum(ends - starts) - (ends - starts)
+                view = joined(parts, axis, view.dtype, view.env)
+                arrays[k] = source(np.asarray(at - starts[run] + before[run]), view.env)
+    return view, arrays
+
+
+def _runs(at: HostArray) -> tuple[HostArray, HostArray]:
+    """Return where the runs of some positions begin and end: longer gaps are left out first, at most `MOST_RUNS`.
+
+    >>> [ends.tolist() for ends in _runs(np.array([7, 3, 4, 9, 3]))]
+    [[3, 7, 9], [5, 8, 10]]
+    """
+    distinct = np.unique(at)
+    gaps = np.diff(distinct)
+    last = np.flatnonzero(gaps > 1)
+    if last.size >= MOST_RUNS:
+        last = np.sort(np.argsort(gaps, kind="stable")[1 - MOST_RUNS :])
+    return distinct[np.r_[0, last + 1]], distinct[np.r_[last, distinct.size - 1]] + 1
+
+
+def _parts_apart(view: Expr, axis: int, starts: HostArray, ends: HostArray) -> list[Expr]:
+    """Return parts of a view, which are computed without the rest of it; none if one of them is not, or if they would
+    cost a large share of what the whole costs.
+    """
+    if SHARE * int((ends - starts).sum()) > view.shape[axis] or SHARE * LOOKED_AT * starts.size > view.nbytes:
+        return []
+    pending = view.unsettled()
+    whole = pending[0][0] if pending is not None and view.op is GET else view
+    assert type(whole) is Expr
+    parts: list[Expr] = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        part = bind_get(view, slice_lens(view.shape, axis, start, end - start))
+        if part.op is GET and whole in part.operands and not whole.op.family.is_created:
+            return []
+        parts.append(part)
+    return parts
 
 
 def put_item(
@@ -273,7 +338,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
     if mode != "raise":
         index = _integers(confined(index, n, mode))
     positions = positions_of(index, n, axis, node.env)
-    return box(bind(TAKE, (node, positions), result, node.dtype, IndexParams((axis,), axis, len(shape))))
+    return box(_taken(node, [positions], result, IndexParams((axis,), axis, len(shape))))
 
 
 def _is_host(x: Array) -> bool:

@@ -190,6 +190,42 @@ def test_parts_of_arrays_put_together_are_read_alone() -> None:
     assert float((dx.zeros((10**6, 10**6)) + 1)[4, 5]) == 1
 
 
+def test_positions_of_an_array_larger_than_memory_are_read_alone() -> None:
+    at = np.array([[3, 10**11], [-1, 3]])
+    assert_same = np.testing.assert_array_equal
+    assert_same(dx.arange(HUGE)[at], at % HUGE)
+    assert_same(dx.take(dx.arange(HUGE) * 2, [5, 7, 6, 10**9]), [10, 14, 12, 2 * 10**9])
+    x = dx.arange(HUGE).reshape(10**6, 10**6)
+    assert_same(x[[70, 3, 70]][:, :2], [[70_000_000, 70_000_001], [3_000_000, 3_000_001], [70_000_000, 70_000_001]])
+    assert_same(x[np.ix_([9, 1], [10**5, 4])], [[9_100_000, 9_000_004], [1_100_000, 1_000_004]])
+    assert_same(x[[1, 9], [4, 10**5]], [1_000_004, 9_100_000])
+    y = dx.zeros((10**6, 10**6)) + dx.arange(10**6)[:, None]
+    assert_same(y[5:, [8, 2]][:2], [[5, 5], [6, 6]])
+    many = np.random.default_rng(0).integers(0, 10**6, 200)
+    assert_same(y[many, 0], many)
+    assert_same(y[many][:, 7], many)
+
+
+@pytest.mark.parametrize("make", [lambda r: r.random((3000, 4000)), lambda r: r.random((3000, 4000)) * 2])
+@pytest.mark.parametrize(
+    "index", [np.array([5, 2999, 5]), (slice(None, None, 2), np.array([7, 9, 8])), np.ix_([2, 1000], [3, 3999])]
+)
+def test_positions_of_random_numbers_are_made_alone(make: Any, index: Any) -> None:
+    x = make(dx.random.default_rng(1))
+    found = np.asarray(x[index])
+    assert x.__dx_node__().memo is None, "all of it was made"
+    np.testing.assert_array_equal(found, np.asarray(x)[index])
+    assert x.__dx_node__().memo is not None
+    np.testing.assert_array_equal(found, np.asarray(x[index]))
+
+
+def test_positions_of_what_is_small_or_is_made_of_stored_arrays_are_taken_of_all_of_it() -> None:
+    for x in (dx.random.default_rng(1).random((300, 400)), dx.asarray(np.arange(4e6)).reshape(1000, 4000) * 2):
+        found = x[np.array([5, 999 % len(x)])]
+        assert [n.op.name for n in postorder([found.__dx_node__()])].count("take") == 1
+        assert found.__dx_node__().operands[0] is x.__dx_node__()
+
+
 def test_many_writes_to_an_array_larger_than_memory_are_kept_and_read() -> None:
     """No walk recurses, and a full window runs none of them."""
     x = dx.zeros(HUGE)
