@@ -206,7 +206,7 @@ def _passage(node: Expr, found: Passage) -> tuple[StageReport, int, int]:
     """
     lowered = found.lowered("rehearsal")
     memory = peaks_of(lowered, found.graph, found.env)
-    (traffic,) = traffic_of(lowered, found.graph)
+    (traffic,) = traffic_of(lowered, found.graph, is_cluster=True)
     expected = known_rates.rates_for(node.env)
     received: Counter[int] = Counter()
     messages: Counter[int] = Counter()

@@ -497,13 +497,20 @@ def _collectives(number: int, stage: StageReport) -> list[str]:
     """Return a line for each step of a redistribution."""
     how = f"{stage.mode}" + (f" in {stage.waves} waves" if stage.waves > 1 else "")
     lines = [
-        f"stage {number}, {how}: {step.name} makes tiles {list(step.tile)}, moves {format_nbytes(step.moved)}, a"
-        f" member receives at most {format_nbytes(step.received)} and holds {format_nbytes(step.peak)}"
+        f"stage {number}, {how}: {step.name} makes tiles {list(step.tile)}, {_moved(stage, step)} holds "
+        f"{format_nbytes(step.peak)}"
         for step in stage.collectives
     ]
     if lines:
         lines.append(f"stage {number}: a member holds at most {format_nbytes(stage.held_bytes)} in any order of tasks")
     return lines
+
+
+def _moved(stage: StageReport, step: StepReport) -> str:
+    """Say what a step moves, up to the verb of what a member holds."""
+    if stage.moved_bytes or not step.moved:
+        return f"moves {format_nbytes(step.moved)}, a member receives at most {format_nbytes(step.received)} and"
+    return f"reads {format_nbytes(step.moved)} of other members in place (one process), a member"
 
 
 def _tiles(stage: StageReport) -> str:

@@ -121,7 +121,7 @@ def rehearse(
     problem = PartitionProblem(graph, env.mesh, planning.limits_of(env), rates_for(env), plan.stages)
     return Rehearsal(
         made,
-        traffic_of(lowered, graph),
+        traffic_of(lowered, graph, is_cluster=env.is_cluster),
         memory_of(made.instance, programs),
         host_bytes,
         problem.place(plan.stages),
@@ -147,7 +147,7 @@ def planned_sharding(node: Expr, env: Environment) -> Sharding:
 # -- bytes ------------------------------------------------------------------------------------------------------
 
 
-def traffic_of(lowered: Lowered, graph: Graph) -> tuple[StageTraffic, ...]:
+def traffic_of(lowered: Lowered, graph: Graph, *, is_cluster: bool) -> tuple[StageTraffic, ...]:
     """Return the bytes of each stage of tasks that would run."""
     moved: Counter[int] = Counter()
     messages: Counter[int] = Counter()
@@ -160,16 +160,18 @@ def traffic_of(lowered: Lowered, graph: Graph) -> tuple[StageTraffic, ...]:
             _read(draft, graph),
             moved[number],
             messages[number],
-            _least_moved(draft, graph, arrived),
+            _least_moved(draft, graph, arrived, is_cluster=is_cluster),
             _written(draft, graph),
         )
         for number, draft in enumerate(lowered.drafts)
     )
 
 
-def _least_moved(draft: Draft, graph: Graph, arrived: dict[tuple[int, int, int], list[Box]]) -> int:
-    if draft.moves is not None:
-        return least_moved(draft.moves)
+def _least_moved(
+    draft: Draft, graph: Graph, arrived: dict[tuple[int, int, int], list[Box]], *, is_cluster: bool
+) -> int:
+    if draft.moves is not None:  # in one process its tiles are sliced out of the blocks of others where these lie
+        return least_moved(draft.moves) if is_cluster else 0
     return _new_bytes(draft, graph, arrived) + _combined_bytes(draft, graph)
 
 

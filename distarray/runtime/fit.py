@@ -24,6 +24,7 @@ from distarray.runtime.held import peaks_of
 from distarray.runtime.instantiate import Instance, instance_once
 from distarray.runtime.member_runs import held_as_programs
 from distarray.runtime.memory import STREAMED, Room, is_limit_set, limits_to_try, room_of
+from distarray.tables import format_nbytes
 
 if TYPE_CHECKING:
     from distarray.planner.partition.resolved import PartitionProblem
@@ -257,7 +258,7 @@ class _Trials:
         if found is self.plan:
             return found
         held = min([form.worst[0] for form in self._known[self.plan.stages].forms])
-        text = f"no streams: {held / 1e6:.3g} MB held by a member"
+        text = f"no streams: {format_nbytes(held)} held by a member"
         return replace(found, alternatives=(*found.alternatives, text))
 
     def floor(self) -> int:

@@ -82,6 +82,19 @@ def _stages(
     return found or [key[1]]
 
 
+def _is_sliced(function: Callable[..., Any] | None, args: Sequence[Any], is_read: Callable[[Any], bool]) -> bool:
+    """Return whether only tiles of redistributions read an argument: in one process they slice it where it lies."""
+    if function is not tasks.run_fused:
+        return function is tasks.run_mosaic
+    links, *given = args
+    first, readers = 0, []
+    for link in links:
+        if any(map(is_read, given[first : first + link.n_args])):
+            readers.append(link.function)
+        first += link.n_args
+    return bool(readers) and all(reader is tasks.run_mosaic for reader in readers)
+
+
 def _stages_of_task(task: Any, read: Key) -> list[int]:
     """Return the stages in which a Dask task reads a result."""
     function, args = getattr(task.run_spec, "func", None), getattr(task.run_spec, "args", ())
@@ -258,8 +271,10 @@ class _MeteredRun:
             at = given.number if type(given) is SlotRef else -id(value), member
             if source is None or source == member or at in self._arrived:
                 continue
-            self._arrived.add(at)
             is_read = partial(_is_same, given)
+            if _is_sliced(step.function, step.args, is_read):
+                continue
+            self._arrived.add(at)
             readers = tuple([(self._keys[n], stage) for stage in _stages(step.key, step.function, step.args, is_read)])
             nbytes = sum(int(a.nbytes) for a in _arrays(value))
             self._meter.count(member).arrivals.append(Arrival(nbytes, readers))

@@ -11,6 +11,7 @@ import pytest
 import distarray as dx
 from distarray.diagnostics.explanation import Explanation, is_off
 from distarray.planner.partition.resolved import PartitionProblem, ResolvedStages
+from distarray.tables import format_nbytes, format_seconds
 from distarray.testing import counting
 
 TEAM = dx.Team((4,), ("R",), members=range(4))
@@ -136,7 +137,7 @@ def test_the_plan_of_the_other_planner_has_the_seconds_that_it_was_compared_with
             found[planner] = product().explain()
     first = found["propagation"]
     (text,) = found["eindecomp"].alternatives
-    assert text == f"propagation: {first.moved_bytes / 1e6:.3g} MB moved, {first.seconds * 1e3:.3g} ms predicted"
+    assert text == f"propagation: {format_nbytes(first.moved_bytes)} moved, {format_seconds(first.seconds)} predicted"
     assert found["eindecomp"].seconds < first.seconds
 
 

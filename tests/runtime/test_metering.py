@@ -71,6 +71,21 @@ def test_the_state_of_a_reduction_counts_with_all_its_arrays() -> None:
     assert told.moved_bytes == told.measured.moved_bytes > 3 * 64 * 8
 
 
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_a_redistribution_in_one_process_sends_nothing_by_any_count(is_fused: bool) -> None:
+    """Its tiles are slices of the blocks of other members, where these lie."""
+    with dx.config.set(block_bytes=0):
+        x = (dx.arange(4096.0 * 64, team=TEAM).reshape(4096, 64) + 0).persist()
+        y = dx.sort(x.reshard((None, "x")), axis=0) if is_fused else x.reshard((None, "x"))
+        told = y.explain(analyze=True)
+    stage = told.stages[0]
+    assert stage.operations == ("reshard",)
+    assert told.tasks == 4
+    assert stage.moved_bytes == stage.lower_bound_bytes == stage.measured_moved_bytes == 0
+    assert stage.messages == stage.measured_messages == 0
+    assert "in place (one process)" in str(told)
+
+
 def test_blocks_of_each_member_are_counted_as_long_as_they_live() -> None:
     n = 8 * MiB
     x = dx.ones((4, n // 8), team=TEAM, sharding=("x", None)).persist()

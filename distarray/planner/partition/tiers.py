@@ -41,6 +41,7 @@ from distarray.planner.rates import Rates
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.prime import prime_factors, prime_mesh
 from distarray.sharding.sharding import Sharding
+from distarray.tables import format_nbytes, format_seconds
 
 #: By number of the stage the coordinates of the members that compute it.
 Corners: TypeAlias = Mapping[int, tuple[int, ...]]
@@ -310,4 +311,4 @@ def _is_better(found: ResolvedStages, baseline: ResolvedStages, by: float = 0.0)
 
 
 def _described(name: str, placed: ResolvedStages) -> str:
-    return f"{name}: {placed.nbytes / 1e6:.3g} MB moved, {placed.seconds * 1e3:.3g} ms predicted"
+    return f"{name}: {format_nbytes(placed.nbytes)} moved, {format_seconds(placed.seconds)} predicted"
