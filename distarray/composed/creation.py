@@ -20,6 +20,7 @@ from distarray.array.environment import TeamLike, environment, is_named, parse_p
 from distarray.composed.conversion import asarray
 from distarray.composed.placing import Where, WhereAndLayout, environment_of, spells_where
 from distarray.composed.views import as_distarray
+from distarray.dtypes import as_dtype
 from distarray.expr.expr import Environment, Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import creation, elementwise
@@ -135,7 +136,7 @@ def indices(
         extents = list(enumerate(parse_shape(dimensions, "dimensions")))
         edges = [[n if a == axis else 1 for a, n in extents] for axis, _ in extents]
         return tuple([DistArray._on(creation.indices(edge, dtype, env)[axis]) for axis, edge in enumerate(edges)])
-    dtype = np.dtype(dtype)  # None is float64, as where numpy makes an array
+    dtype = as_dtype(dtype)  # None is float64, as where numpy makes an array
     grids = creation.indices(dimensions, dtype, env)
     from distarray.ops.joining import stack
 
@@ -204,7 +205,7 @@ def fromfunction(
     callback(function, "function")
     sizes = parse_shape(shape)
     env = environment_of(where)
-    made = function(*(DistArray._on(node) for node in creation.indices(sizes, np.dtype(dtype), env)), **kwargs)
+    made = function(*(DistArray._on(node) for node in creation.indices(sizes, as_dtype(dtype), env)), **kwargs)
     if not isinstance(made, DistArray):
         made = full(sizes, made, **where)
     pin = parse_pin(where.get("sharding"), where.get("layout"), made.shape, made.dtype, env)
