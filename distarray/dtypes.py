@@ -66,7 +66,7 @@ def _checked(dtype: np.dtype) -> np.dtype:
         return CANONICAL[dtype.newbyteorder("=")]  # type: ignore[no-any-return]
     way_out = _WAYS_OUT.get(dtype.kind, "x.astype(...) to one of these")
     raise TypeError(
-        f"dtype {dtype!r} is not supported by distarray; supported are bool, signed and unsigned integers, "
+        f"{dtype!r} is not supported by distarray; supported are bool, signed and unsigned integers, "
         f"float16/32/64, complex64/128, datetime64 and timedelta64; use {way_out}"
     )
 

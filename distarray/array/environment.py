@@ -167,7 +167,7 @@ def check_device(device: Any, team: Team | None) -> str:
         If CuPy, a GPU or array_api_strict is missing.
     """
     if not isinstance(device, str) or not _DEVICE.fullmatch(device):
-        raise ValueError(f"device={shown(device)} is none; use cpu, cuda, cuda:<j>, strict, strict:1 or strict:2")
+        raise ValueError(f"device={shown(device)} is no device; use cpu, cuda, cuda:<j>, strict, strict:1 or strict:2")
     if device != "cpu":
         members.check_device(Environment(team, device))
     return device

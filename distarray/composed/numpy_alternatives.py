@@ -50,6 +50,19 @@ OTHERS: Mapping[str, str] = {
     **dict.fromkeys(("numpy.random.get_bit_generator", "numpy.random.set_bit_generator"), _STREAM),
 }
 
+#: The way out for names of ``dask.array`` that distarray does not have.
+DASKS: Mapping[str, str] = {
+    "argtopk": "values, indices = dx.topk(x, k)",
+    "from_array": "dx.asarray(x), or dx.from_zarr, dx.from_hdf5 or dx.from_store for files; x.rechunk(chunks) cuts",
+    "from_npy_stack": "dx.concatenate of dx.load for each file",
+    "isnull": "dx.isnan(x)",
+    "notnull": "~dx.isnan(x)",
+    "rechunk": "x.rechunk(chunks), or leave it out",
+    "store": "x.to_zarr, dx.to_hdf5 or dx.save",
+    "to_npy_stack": "dx.save",
+    "unify_chunks": "nothing: the planner brings blocks together",
+}
+
 _NUMPYS_STATE = "numpy's own state or build"
 
 #: Why a function of numpy needs no implementation.
@@ -69,9 +82,11 @@ NO_ARRAYS: Mapping[str, str] = {
 
 
 def not_here(module: str, name: str) -> AttributeError:
-    """Return the error for a name that a module of ours lacks, with a way out where numpy's module has the name."""
+    """Return the error for a name that a module of ours lacks, with a way out where numpy's module, or
+    ``dask.array``, has the name.
+    """
     full = module.replace("distarray", "numpy", 1) + f".{name}"
-    instead = ALTERNATIVES.get(full) or OTHERS.get(full)
+    instead = ALTERNATIVES.get(full) or OTHERS.get(full) or (DASKS.get(name) if module == "distarray" else None)
     return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; use {instead}" if instead else ""))
 
 

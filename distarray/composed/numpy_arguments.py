@@ -40,7 +40,10 @@ _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...] | None] = {
     "fix_imports": None,
 }
 #: What arguments of neither numpy nor ours are mostly meant for.
-_INSTEAD: Mapping[str, str] = {"chunks": "; cut with sharding=, or with x.rechunk(chunks)"}
+_INSTEAD: Mapping[str, str] = {
+    "chunks": "; leave it out, or cut with sharding= or x.rechunk(chunks)",
+    "split_every": "; leave it out: partial results combine in a tree",
+}
 #: numpy's names of parameters that have the standard's here, in another place.
 _SYNONYMS: Mapping[str, str] = {"rcond": "rtol"}
 #: numpy's functions that leave `out` to a ufunc, which broadcasts its result to it.

@@ -139,7 +139,10 @@ class RandomStreams:
         """
         unknown = set(where) - {"team", "device", "sharding"}
         if unknown:
-            raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+            raise TypeError(
+                f"unexpected keyword argument {min(unknown)!r}; team=, device= and sharding= say where and how "
+                "an array lies"
+            )
         team, device = where.get("team", "current"), where.get("device")
         beside = next((p for p in parameters if isinstance(p, DistArray)), None)
         if beside is not None:

@@ -55,7 +55,7 @@ def parse_device(text: str) -> Device:
     """
     match = _DEVICE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"device={text!r} is none; use cpu, cuda, cuda:<j>, strict, strict:1 or strict:2")
+        raise ValueError(f"device={text!r} is no device; use cpu, cuda, cuda:<j>, strict, strict:1 or strict:2")
     index = match[3] or match[5]
     return Device(match[1] or match[2] or match[4], None if index is None else int(index))
 

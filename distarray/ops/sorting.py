@@ -231,7 +231,10 @@ def topk(x: Array, k: int, /, *, axis: int | None = -1, largest: bool = True) ->
     node, axis = along(node, axis, of_numbers=False)
     k = integer(k, "k")
     if not 0 <= k <= node.shape[axis]:
-        raise ValueError(f"topk: {k} elements of an axis of {node.shape[axis]}")
+        raise ValueError(
+            f"topk: k={k} is no number from 0 to {node.shape[axis]}, the extent of axis {axis}; for the smallest say "
+            "largest=False"
+        )
     moved = moveaxis(node, axis, -1)
     cut = few_rows(node, axis)
     if cut is None:

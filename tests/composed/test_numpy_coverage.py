@@ -569,6 +569,8 @@ def test_every_class_and_module_is_here_or_has_a_way_out() -> None:
         AttributeError, match=r"'distarray.random' has no attribute 'set_bit_generator'; use dx.random.default_rng"
     ):
         _ = dx.random.set_bit_generator
+    with pytest.raises(AttributeError, match=r"no attribute 'from_array'; use dx.asarray"):
+        _ = dx.from_array
     with pytest.raises(AttributeError, match=r"has no attribute 'foo'$"):
         _ = dx.random.foo
 
