@@ -128,7 +128,7 @@ def use(team: TeamLike = "current", device: str | None = None) -> Iterator[None]
     Parameters
     ----------
     team
-        None: not distributed. ``"current"``: as outside the block.
+        A `Team`; None: this process alone, not distributed; ``"current"``: as outside the block.
     device
         None: as outside the block.
     """

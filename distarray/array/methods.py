@@ -446,8 +446,10 @@ class Methods:
     # ---------------------------------------------------------------------------------------------- diagnostics
 
     def explain(self: Any, *, analyze: bool = False) -> Any:
-        """Return how the array would be computed: stages, cuts, bytes moved, memory. With `analyze` it is, and
-        measured.
+        """Return how the array would be computed, a table that prints: stages, cuts, bytes moved, memory, seconds.
+
+        Nothing runs. With `analyze` the array is computed, and what was measured stands beside what was predicted. See
+        docs/explanation/reading-explain.md.
         """
         return namespace().explain(self, analyze=analyze)
 

@@ -27,7 +27,7 @@ def calibrate(where: TeamLike | Any = "current", *, device: str | None = None, s
     device
         Of the blocks; by default that of new arrays.
     store
-        Whether to use and keep it; otherwise it is only returned.
+        Whether to plan with what was found, and to keep it in a file; otherwise it is only returned.
 
     Returns
     -------

@@ -145,7 +145,26 @@ def progress(*args: Any, **options: Any) -> Any:
 
 
 def explain(*args: Any, analyze: bool = False) -> Explanation:
-    """Return how arrays would be computed together; see `DistArray.explain`."""
+    """Return how arrays would be computed together, a table that prints; nothing runs.
+
+    Parameters
+    ----------
+    *args
+        Arrays, or lists, tuples, sets and dicts of them.
+    analyze
+        Compute them, and put what was measured beside what was predicted.
+
+    Returns
+    -------
+    Explanation
+        With ``stages``, ``results`` and ``to_json()``; docs/explanation/reading-explain.md goes through its columns.
+
+    Examples
+    --------
+    >>> import distarray as dx
+    >>> dx.explain(dx.ones((4000, 4000)).sum()).moved_bytes
+    0
+    """
     from distarray.diagnostics.explain import explain as explain_nodes
 
     nodes = [x.__dx_node__() for x in _arrays(args)]

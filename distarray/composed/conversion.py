@@ -77,10 +77,17 @@ def asarray(
         ``__array__``.
     dtype
         Cast to this one.
-    device, team, sharding, layout
-        Where the array is to live. A DistArray that lives elsewhere is refused: ``to_team`` and ``to_device`` move.
-        On a cluster host data come once to all members that `sharding` names for a part: along mesh axes that it does
-        not name each of them has a copy, which it reads without a message.
+    device, team
+        Where the array is to live: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``, and a `Team`; ``"current"`` is that of
+        `current_team`, None is this process alone. A DistArray that lives elsewhere is refused: ``to_team`` and
+        ``to_device`` move.
+    sharding
+        How the array is cut: for each of its axes the name of the axis of the team that cuts it, several of them, or
+        None for no cut. ``("x", None)`` cuts the rows over the axis ``"x"``. By default the planner cuts. A `Sharding`,
+        or a type such as ``"[250{x}1000, 8]"``, says the same in full. On a cluster each member gets host data once:
+        along axes of the team that `sharding` does not name, each has a copy, which it reads without a message.
+    layout
+        Order of the axes of a block in memory: ``"C"``, ``"F"`` or a permutation.
     copy
         None: host data are read at the call, so later changes by their owner do not show; but a contiguous memory map
         of a file is read by the tasks, each its part, and the file must not change before. False: not copied; the
@@ -488,7 +495,16 @@ def scatter(
     root: int = 0,
     device: str | None = None,
 ) -> DistArray:
-    """Return a host array, cut over a team. The source may have any strides.
+    """Return an array of the elements of a host array, cut over the members of a team.
+
+    Parameters
+    ----------
+    host
+        What `numpy.asarray` takes, of any strides.
+    team, sharding, layout, device
+        Where the array is to live and how it is cut, as for `asarray`.
+    root
+        Must be the rank of a member; this process holds the data in any case.
 
     Raises
     ------

@@ -67,7 +67,7 @@ def ones(shape: ShapeLike, dtype: DTypeLike = None, **where: Unpack[WhereAndLayo
 @side_by_side
 @spells_where
 def full(shape: ShapeLike, fill_value: Any, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]) -> DistArray:
-    """Return an array of `shape` with one value, of its dtype by default; an array value broadcasts."""
+    """Return an array of `shape` filled with `fill_value`, by default of its dtype; an array broadcasts to `shape`."""
     with naming(fill_value=fill_value):
         depth = np.ndim(fill_value)
     if depth:
@@ -85,7 +85,7 @@ def arange(
 ) -> DistArray:
     """Return evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if there is no `stop`.
 
-    Dates and time spans may be those of arrays without axes, whose values are asked for.
+    A date or a time span may be an array without axes, whose value is computed at the call.
     """
     if start is None:
         if stop is None:
@@ -248,19 +248,19 @@ def _like(
 
 @spells_where
 def empty_like(x: Any, /, dtype: DTypeLike = None, *, shape: Any = None, **where: Unpack[WhereAndLayout]) -> DistArray:
-    """Return an array with arbitrary elements, like `x` in all that is not said."""
+    """Return an array with arbitrary elements, of the shape, dtype and place of `x` where no other is given."""
     return _like(creation.empty_like, empty, x, dtype, shape, **where)
 
 
 @spells_where
 def zeros_like(x: Any, /, dtype: DTypeLike = None, *, shape: Any = None, **where: Unpack[WhereAndLayout]) -> DistArray:
-    """Return an array filled with zeros, like `x` in all that is not said."""
+    """Return an array filled with zeros, of the shape, dtype and place of `x` where no other is given."""
     return _like(creation.zeros_like, zeros, x, dtype, shape, **where)
 
 
 @spells_where
 def ones_like(x: Any, /, dtype: DTypeLike = None, *, shape: Any = None, **where: Unpack[WhereAndLayout]) -> DistArray:
-    """Return an array filled with ones, like `x` in all that is not said."""
+    """Return an array filled with ones, of the shape, dtype and place of `x` where no other is given."""
     return _like(creation.ones_like, ones, x, dtype, shape, **where)
 
 
@@ -269,7 +269,7 @@ def ones_like(x: Any, /, dtype: DTypeLike = None, *, shape: Any = None, **where:
 def full_like(
     x: Any, /, fill_value: Any, dtype: DTypeLike = None, *, shape: Any = None, **where: Unpack[WhereAndLayout]
 ) -> DistArray:
-    """Return an array with one value, like `x` in all that is not said."""
+    """Return an array filled with `fill_value`, of the shape, dtype and place of `x` where no other is given."""
     with naming(fill_value=fill_value):
         depth = np.ndim(fill_value)
     if depth:

@@ -223,9 +223,9 @@ def place(arr: DistArray, mask: Any, vals: Any) -> None:
 
 @writes_host(np.put)
 def put(a: DistArray, ind: Any, v: Any, mode: str = "raise") -> None:
-    """Write at flat positions; the elements of `v` are repeated as needed.
+    """Write `v` into `a` at positions of the flattened array; the elements of `v` are repeated as needed.
 
-    Positions outside are an error, or with `mode` taken modulo the size (``wrap``) or as the nearest one (``clip``).
+    Positions outside are an error; ``mode="wrap"`` takes them modulo the size, ``mode="clip"`` the nearest position.
     """
     choice(mode, ("raise", "wrap", "clip"), "mode")
     _check_target("put", a)
@@ -321,10 +321,10 @@ def _chosen(conditions: Sequence[Any], choices: Sequence[Any], casting: Casting 
 @by_numpy(np.choose)
 @side_by_side
 def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> DistArray:
-    """Return for each element the choice of that number.
+    """Return for each number in `a` the element that stands there in the choice of this number.
 
-    Numbers that are no choice are an error, found at the call, or with `mode` taken modulo their count (``wrap``) or as
-    the nearest one (``clip``).
+    Numbers that are no choice are an error, found at the call; ``mode="wrap"`` takes them modulo the number of choices,
+    ``mode="clip"`` the nearest choice.
     """
     x = as_distarray(a)
     if not np.can_cast(x.dtype, np.intp, "safe"):

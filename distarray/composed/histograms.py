@@ -46,8 +46,9 @@ def _counts_nbytes(x: Any, /, weights: Any = None, minlength: int = 0) -> int:
 @by_numpy(np.bincount, _counts_nbytes)
 @side_by_side
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
-    """Return how often each non-negative integer stands in a vector, or the sum of the weights at it. Computes the
-    counts, or with weights the largest integer.
+    """Return how often each non-negative integer occurs in a vector; with `weights`, the sum of those that stand at it.
+
+    The counts, or with weights the largest integer, are computed at the call.
     """
     x = as_it_is(np.zeros(0, np.intp) if isinstance(x, list | tuple) and not x else x)
     if x.ndim != 1:

@@ -86,8 +86,9 @@ def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[Any
 
 @side_by_side
 def ix_(*args: Any) -> tuple[Any, ...]:
-    """Return the index arrays along each axis as an open grid; masks are the positions where they are true, which
-    computes.
+    """Return an array of indices for each axis, of shapes that broadcast: together they index a grid.
+
+    A mask stands for the positions where it is true; their number is computed at the call.
     """
     made = []
     for axis, given in enumerate(args):
@@ -105,8 +106,9 @@ def ix_(*args: Any) -> tuple[Any, ...]:
 
 @by_numpy(np.unravel_index)
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
-    """Return the positions along each axis that flat positions mean; whether they are inside is computed at the
-    call.
+    """Return, for positions in the flattened array, the positions along each axis of an array of `shape`.
+
+    Whether they are inside is computed at the call.
     """
     if not isinstance(indices, DistArray):
         return np.unravel_index(indices, shape, order)  # type: ignore[no-any-return, call-overload]

@@ -33,7 +33,10 @@ def _boxed(x: DistArray, where: HostArray | Expr) -> DistArray:
 
 @by_numpy(np.nonzero)
 def nonzero(x: Any, /) -> tuple[DistArray, ...]:
-    """Return the positions of the elements that are not zero, one array per axis. Computes their number."""
+    """Return the positions of the elements that are not zero, one array per axis.
+
+    Their number is computed at the call.
+    """
     x, mask = _true(x)
     if not mask.shape:
         raise ValueError(

@@ -93,7 +93,7 @@ def max(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = NOT_GIVEN, initial: Any = NOT_GIVEN,
     where: Any = NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
-    """Return the largest element along `axis`; nan where there is one."""
+    """Return the largest element along `axis`, of all axes by default; nan where one is nan."""
     if _is_plain(initial, where) and out is None:
         return reductions.max(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     return reduce(np.maximum, x, axis, None, out, keepdims, initial, where)
@@ -105,7 +105,7 @@ def min(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = NOT_GIVEN, initial: Any = NOT_GIVEN,
     where: Any = NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
-    """Return the smallest element along `axis`; nan where there is one."""
+    """Return the smallest element along `axis`, of all axes by default; nan where one is nan."""
     if _is_plain(initial, where) and out is None:
         return reductions.min(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     return reduce(np.minimum, x, axis, None, out, keepdims, initial, where)
@@ -192,7 +192,7 @@ def mean(
     *,
     where: Any = NOT_GIVEN,
 ) -> DistArray:
-    """Return the mean over `axis`; of integers in double."""
+    """Return the mean over `axis`, all axes by default; that of integers is double."""
     if _is_plain(NOT_GIVEN, where) and out is None and (dtype is None or as_dtype(dtype) != np.float16):
         return reductions.mean(x, axis, dtype, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
     return _put(out, masked_mean(as_distarray(x), axis, dtype, keeps_axes(keepdims), mask_of(where), out))

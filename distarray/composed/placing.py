@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import Parameter, signature
+from inspect import Parameter, cleandoc, signature
 from typing import Any, TypedDict, TypeVar
 
 from distarray.array.environment import TeamLike, environment
@@ -50,10 +50,23 @@ _SPELLED = {
 }
 
 
+#: What is said of them.
+_SAID = {
+    "Unpack[Where]": "`team`, `device` and `sharding` say where it lives and how it is cut, as for `asarray`.",
+    "Unpack[WhereAndLayout]": "`team`, `device`, `sharding` and `layout` say where it lives and how it is cut, as for "
+    "`asarray`.",
+}
+
+
 def spells_where(function: F) -> F:
-    """Let the signature of a function name the keywords that its ``**where`` takes, with their defaults."""
+    """Let the signature of a function name the keywords that its ``**where`` takes, with their defaults, and its
+    docstring, where it does not, say what they are.
+    """
     known = signature(function)
     *others, where = known.parameters.values()
     spelled = known.replace(parameters=[*others, *_SPELLED[where.annotation]])
     function.__signature__ = spelled  # type: ignore[attr-defined]  # what inspect reads
+    text = function.__doc__
+    if text and "sharding" not in text:
+        function.__doc__ = f"{cleandoc(text)}\n\n{_SAID[where.annotation]}"
     return function

@@ -45,6 +45,8 @@ def linspace(
         Numbers, or arrays that broadcast; `axis` says where their sequences lie in the result.
     retstep
         Return the distance of neighbours too.
+    device, team, sharding, layout
+        Where the result lives and how it is cut, as for `asarray`.
     """
     num, axis = count(num, "num"), integer(axis, "axis")
     start, stop = _end(start, "start"), _end(stop, "stop")

@@ -82,7 +82,7 @@ def unique(
 ) -> Any:  # as numpy: an array, or a tuple of arrays
     """Return the distinct elements in order, and what else is asked for, as numpy's ``unique`` does.
 
-    With an `axis` its slices are compared: as many sorts as a slice has elements.
+    With an `axis` its slices are compared, which takes as many sorts as a slice has elements.
     """
     x = as_distarray(ar)
     if axis is not None:

@@ -267,7 +267,7 @@ def _results(
 def _plain(targets: Sequence[Expr], operations: Sequence[str], env: Environment) -> Explanation:
     if operations:
         limit = format_nbytes(small.most_nbytes(env))
-        why = f"plain calls in this process, no plan; every array is one block of at most {limit}, or steps are few"
+        why = f"plain calls in this process, without a plan: no array exceeds {limit}, or the steps are few"
     else:
         why = "all results are there, nothing would run"
     return Explanation(

@@ -390,8 +390,8 @@ def quantile(
     """Return the `q`-th quantiles along `axis`, 0 <= q <= 1; the axes of `q` come first.
 
     Over all axes, or along a vector that is cut, they are computed at the call: a few elements are selected
-    (docs/explanation/sorting.md). With `weights`, of the shape of `a` or of its reduced axes and not negative, and the
-    method ``inverted_cdf``, elements count as much as theirs; whether these are negative is computed at the call.
+    (docs/explanation/sorting.md). `weights`, with ``method="inverted_cdf"``, say how much each element counts: they
+    have the shape of `a` or of its reduced axes, and must not be negative, which is checked at the call.
     """
     return _quantile("quantile", a, q, axis, method, keepdims, weights)
 

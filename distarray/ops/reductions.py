@@ -142,13 +142,13 @@ def count_nonzero(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False)
 
 
 def max(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """Return the largest element along `axis`; nan where there is one."""
+    """Return the largest element along `axis`, of all axes by default; nan where one is nan."""
     _require_elements("maximum", MAX, x, axis)
     return _reduce(MAX, x, axis, keepdims, None)
 
 
 def min(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """Return the smallest element along `axis`; nan where there is one."""
+    """Return the smallest element along `axis`, of all axes by default; nan where one is nan."""
     _require_elements("minimum", MIN, x, axis)
     return _reduce(MIN, x, axis, keepdims, None)
 
@@ -201,7 +201,7 @@ def _count(x: Array, axis: AxesLike, name: str) -> int:
 
 
 def mean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
-    """Return the mean over `axis`; of integers in double."""
+    """Return the mean over `axis`, all axes by default; that of integers is double."""
     is_of_nothing = _count(x, axis, "mean") == 0
     if is_of_nothing:
         warn_user("Mean of empty slice")
@@ -276,8 +276,9 @@ def _moment(op: Op, x: Array, axis: AxesLike, dtype: DTypeLike | None, ddof: flo
 def cumulative_sum(
     x: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Array:
-    """Return partial sums along `axis`, which only a one-dimensional array may leave out; after a 0 if
-    `include_initial`.
+    """Return the sums of the elements up to each one along `axis`, which must be given unless there is one axis only.
+
+    With `include_initial` a 0 comes first.
     """
     return _cumulative("add", x, _only_axis(axis), dtype, include_initial)
 
@@ -286,7 +287,7 @@ def cumulative_sum(
 def cumulative_prod(
     x: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Array:
-    """Return partial products along `axis`, which only a one-dimensional array may leave out; after a 1 if asked."""
+    """Return the products of the elements up to each one along `axis`; see `cumulative_sum`. A 1 may come first."""
     return _cumulative("multiply", x, _only_axis(axis), dtype, include_initial)
 
 
@@ -352,9 +353,10 @@ def ptp(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
 def average(
     a: Array, axis: AxesLike = None, weights: Array = None, returned: bool = False, *, keepdims: bool = False
 ) -> Array:
-    """Return the mean, weighted if `weights` are given, whose sum is computed; with that sum if `returned`.
+    """Return the mean along `axis`, weighted if `weights` are given; with `returned` also the sum of the weights.
 
-    Products and sums are made in the dtype of the result, which is at least f64 where `a` has integers.
+    The sum of the weights is computed at the call. Products and sums are made in the dtype of the result, which is at
+    least f64 where `a` has integers.
 
     Parameters
     ----------

@@ -42,10 +42,10 @@ SEARCH_TILES = declare("search_tiles", "tiles")
 
 @by_numpy(np.searchsorted)
 def searchsorted(x1: Array, x2: Array, /, side: str = "left", sorter: Array = None) -> Array:
-    """Return where to insert the elements of `x2` into the sorted vector `x1`: before equals, behind them for
-    ``"right"``.
+    """Return the indices at which the elements of `x2` would be inserted into the sorted vector `x1`.
 
-    `sorter` are the indices that sort `x1` where it is not sorted itself.
+    They go before equal elements, with ``side="right"`` behind them. `sorter` has the indices that sort `x1`, if it is
+    not sorted itself.
     """
     if not isinstance(side, str):
         raise TypeError(f"side={shown(side)}: search side must be str, not {type(side).__name__}")

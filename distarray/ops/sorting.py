@@ -217,10 +217,11 @@ def argpartition(a: Array, kth: Any, axis: int | None = -1, kind: Any = "introse
 
 
 def topk(x: Array, k: int, /, *, axis: int | None = -1, largest: bool = True) -> tuple[Array, Array]:
-    """Return the `k` largest (or smallest) elements along `axis`, the first of them first, and their indices.
+    """Return the `k` largest elements along `axis`, largest first, and their indices; with ``largest=False`` the
+    smallest, smallest first.
 
-    Of equal elements the first ones count. nan counts as largest, as it does where arrays are sorted. Across tiles each
-    of them gives its own `k`, of which those are chosen: nothing is sorted.
+    Of equal elements the first ones count. nan counts as largest, as it does where arrays are sorted. Where the axis is
+    cut, each tile gives its own `k`, and the result is chosen among these: the array is not sorted.
 
     Raises
     ------

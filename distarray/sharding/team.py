@@ -40,7 +40,7 @@ class Team:
     shape
         Members along each axis; an int is one axis.
     axes
-        One name per axis, which shardings speak of; a string is one name.
+        One name per axis, by which ``sharding=`` says what cuts an array; a string is one name.
     client
         Dask client whose workers are meant. None: the active one, else the threads of this process. Takes no part
         in equality. A pickle has the name of its cluster: the team finds a client of it where it arrives.

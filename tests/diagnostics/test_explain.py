@@ -302,7 +302,7 @@ def test_small_arrays_are_said_to_be_plain_calls():
     y = elementwise.add(source(np.arange(4.0), ENV), 1.0)
     found = explain([y])
     assert found.stages == ()
-    assert str(found).startswith("1 operation: plain calls in this process, no plan; every array is one block of at ")
+    assert str(found).startswith("1 operation: plain calls in this process, without a plan: no array exceeds ")
     measured = explain([y], analyze=True).measured
     assert measured.tasks == 0
     assert measured.wall_seconds > 0
