@@ -9,6 +9,7 @@ them. A model that breaks rules is an answer: on stdout, with exit status 1.
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -251,7 +252,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"python -m distarray {args.command}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     text, status = found if isinstance(found, tuple) else (found, 0)
-    print(text)
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # who reads has seen enough, as `head` does; without this Python complains when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return int(status)
 
 

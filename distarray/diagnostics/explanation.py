@@ -344,7 +344,7 @@ class Explanation:
         if self.products_bound_bytes:
             bound = format_nbytes(self.products_bound_bytes)
             facts.append(
-                f"products must move {bound} at least, however cut, if their operands lay best for each of them"
+                f"products must move {bound} at least under any cut, even if each had its operands where it wants them"
             )
         if self.stages:
             facts += self._legend()
@@ -374,7 +374,7 @@ class Explanation:
         programs = f"runs as {self.programs} member programs: one task of Dask each, however many tasks it has"
         return [
             *([programs] if self.programs else ()),
-            "read, moved, bound (must be moved at least, so cut) and written: summed over members",
+            "read, moved, bound (what this cut must move at least) and written: summed over members",
             f"peak: {format_nbytes(self.peak_bytes)} per member, of {format_nbytes(self.limit_bytes)} allowed{fits}",
             f"seconds: of the busiest member, by {self.rates}; {overlap}",
         ]

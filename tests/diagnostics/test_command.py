@@ -17,6 +17,16 @@ def run(*args, **env):
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=60)
 
 
+def test_a_reader_that_leaves_early_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "distarray", "info"], stdout=gone, stderr=subprocess.PIPE, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_info_prints_versions_devices_team_and_options():
     done = run("info", DASK_DISTARRAY__WINDOW="3")
     assert done.returncode == 0
