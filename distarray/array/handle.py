@@ -400,7 +400,7 @@ class Handle:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of all elements, each counted once for every place where it appears."""
+        """Return `size` times `itemsize`, as numpy: what a broadcast repeats counts each time."""
         return self.size * self.itemsize
 
     @property

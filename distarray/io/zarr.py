@@ -102,7 +102,7 @@ def from_zarr(
         A path, an URL of fsspec, a store, a ``zarr.Group`` or a ``zarr.Array``, of format 2 or 3. On a cluster all
         workers must reach it.
     path
-        Of the array in it.
+        Path of the array in the store.
     storage_options
         For fsspec.
     team, device, sharding, layout

@@ -54,8 +54,8 @@ def _function(xp: Any, *blocks: Block, params: Params) -> Any:
         block = own(xp, value, seen)
         if tuple(block.shape) != shape:
             raise ValueError(
-                f"the function gave a block of shape {tuple(block.shape)} for a tile of shape {shape}; say what axes "
-                "it drops and adds, and how long those are"
+                f"the function gave a block of shape {tuple(block.shape)} for a tile of shape {shape}; where it "
+                "changes shapes, say chunks=, drop_axis= or new_axis= (of blockwise: new_axes=, adjust_chunks=)"
             )
         made.append(cast_block(block, dtypes[k]) if dtypes else block)
     return made[0] if len(made) == 1 else tuple(made)
