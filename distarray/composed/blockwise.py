@@ -3,7 +3,7 @@
 A user function is an operation like any other: it has a ShardingRule, made from the shapes of its operands, and is
 called once per tile of the result with the blocks of its operands there; the planner cuts. Where what it does depends
 on the cut (it asks for its place, or says how long its blocks are), the tiles are those of the largest operand as it
-lies. It is never called at definition.
+lies. It is never tried out to learn what it returns, unless the user says so.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def map_blocks(
     args
         Arrays and other arguments.
     dtype
-        Of the result. Needed, since the function is never called at definition, unless `infer`.
+        Of the result. Needed, since the function is not tried out to learn it, unless by `infer`.
     chunks
         Extents of the new axes: an int or one for each; 1 by default. Or, with an entry for each axis of the result,
         the extents of its blocks as Dask takes them: an int for all blocks along the axis, or a tuple of one for each.
@@ -198,7 +198,7 @@ def blockwise(
         Pairs of an array and its indices; ``(value, None)`` passes a value as it is. Axes of one index have one extent,
         or extent 1.
     dtype
-        Of the result. Needed, since the function is never called at definition, unless `infer`.
+        Of the result. Needed, since the function is not tried out to learn it, unless by `infer`.
     adjust_chunks
         For an index of the result how the function changes the extents of blocks along it: the new extent, one for
         each block, or a function of the old one. The blocks are then the tiles of the largest array as it lies.

@@ -96,8 +96,8 @@ def apply_gufunc(
     keepdims
         Leave reduced core dimensions in the results with extent 1, for signatures whose results have none.
     output_dtypes
-        The dtype of the result, or one for each. Needed, since the function is never called at definition, unless
-        `infer`; Dask's ``meta=`` serves too.
+        The dtype of the result, or one for each. Needed, since the function is not tried out to learn it, unless
+        by `infer`; Dask's ``meta=`` serves too.
     output_sizes
         Extents of core dimensions that only results have.
     vectorize

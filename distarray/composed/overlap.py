@@ -150,7 +150,7 @@ def map_overlap(
         Cut the surroundings off the result. If false, the function gives blocks of the tiles' own extents, or of
         `chunks`.
     dtype
-        Of the result. Needed, since the function is never called at definition, unless `infer`.
+        Of the result. Needed, since the function is not tried out to learn it, unless by `infer`.
     chunks
         With ``trim=False``: the extents of the blocks that the function gives, for each axis an int or one for each
         block.

@@ -94,7 +94,7 @@ def reduction(
         One axis, several, or None for all.
     dtype
         Of the result; `chunk` and `aggregate` are given it if they have a parameter of that name. Needed, since no
-        function is called at definition, unless `infer`.
+        function is tried out to learn it, unless by `infer`.
     combine
         Called as ``combine(partial, axis=axes, keepdims=True)`` in between; `aggregate` by default.
     concatenate
