@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import NOT_GIVEN, keeps_axes, normalize_axis, shown
+from distarray.arguments import NOT_GIVEN, flag, keeps_axes, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.blockwise import map_blocks
@@ -164,7 +164,9 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     has_nan = array.dtype.kind in "fc"
     if has_nan:
         nan, posinf, neginf = [_fitting(value, array.shape) for value in (nan, posinf, neginf)]
-    made: DistArray = elementwise.nan_to_num(array, copy, nan, posinf, neginf)
+    if copy is not None:
+        flag(copy, "copy")
+    made: DistArray = elementwise.nan_to_num(array, nan, posinf, neginf)
     if not copy and array is x:
         if has_nan:
             array[...] = made

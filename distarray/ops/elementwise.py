@@ -1,8 +1,8 @@
 """Elementwise functions: the array API standard's, numpy's beyond it, and numpy's spellings.
 
-A line ``sin = unary("sin")`` is the whole operation: its kernel is the function of that name in the block's namespace,
-its dtypes are asked of numpy (`infer_map`), its loops are the broadcast axes. Below the tables stand the few functions
-with a signature of their own, and those that are composed of others.
+A line ``sin = ufunc("sin", 1)`` is the whole operation: its kernel is the function of that name in the block's
+namespace, its dtypes are asked of numpy (`infer_map`), its loops are the broadcast axes. Below the tables stand the few
+functions with a signature of their own, and those that are composed of others.
 """
 
 from __future__ import annotations
@@ -15,125 +15,106 @@ from typing import Any, Literal
 
 import numpy as np
 
-from distarray.arguments import flag, host_array, integer
+from distarray.arguments import host_array, integer
 from distarray.dtypes import FOREIGN, as_dtype
 from distarray.errors import warn_user
 from distarray.expr.bind import bind, bind_map, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
-from distarray.ops.families import Array, binary, by_numpy, one_array, ufunc_of, unary
+from distarray.ops.families import Array, by_numpy, one_array, ufunc, ufunc_of
 from distarray.types import DTypeLike
-
-# The lines of a table read best undivided.
-__all__ = [
-    # the standard
-    "abs", "acos", "acosh", "add", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bitwise_and",
-    "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "clip", "conj",
-    "copysign", "cos", "cosh", "divide", "equal", "exp", "expm1", "floor", "floor_divide", "greater", "greater_equal",
-    "hypot", "imag", "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "multiply", "negative",
-    "nextafter", "not_equal", "positive", "pow", "real", "reciprocal", "remainder", "round", "sign", "signbit", "sin",
-    "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
-    # numpy beyond it
-    "angle", "bitwise_count", "cbrt", "deg2rad", "divmod", "exp2", "fabs", "fix", "float_power", "fmax", "fmin", "fmod",
-    "frexp", "gcd", "heaviside", "isclose", "iscomplex", "isnat", "isneginf", "isposinf", "isreal", "lcm", "ldexp",
-    "logaddexp2", "modf", "nan_to_num", "rad2deg", "rint", "sinc", "spacing",
-    # numpy's spellings
-    "absolute", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "bitwise_not",
-    "conjugate", "degrees", "invert", "left_shift", "mod", "power", "radians", "right_shift", "true_divide",
-]  # fmt: skip
 
 # ------------------------------------------------------------------------------------- one operand, the standard
 
-abs = unary("abs")
-acos = unary("acos")
-acosh = unary("acosh")
-asin = unary("asin")
-asinh = unary("asinh")
-atan = unary("atan")
-atanh = unary("atanh")
-bitwise_invert = unary("bitwise_invert")
-ceil = unary("ceil")
-conj = unary("conj")
-cos = unary("cos")
-cosh = unary("cosh")
-exp = unary("exp")
-expm1 = unary("expm1")
-floor = unary("floor")
-isfinite = unary("isfinite")
-isinf = unary("isinf")
-isnan = unary("isnan")
-log = unary("log")
-log10 = unary("log10")
-log1p = unary("log1p")
-log2 = unary("log2")
-logical_not = unary("logical_not")
-negative = unary("negative")
-positive = unary("positive")
-reciprocal = unary("reciprocal")
-sign = unary("sign")
-signbit = unary("signbit")
-sin = unary("sin")
-sinh = unary("sinh")
-sqrt = unary("sqrt")
-square = unary("square")
-tan = unary("tan")
-tanh = unary("tanh")
-trunc = unary("trunc")
+abs = ufunc("abs", 1)
+acos = ufunc("acos", 1)
+acosh = ufunc("acosh", 1)
+asin = ufunc("asin", 1)
+asinh = ufunc("asinh", 1)
+atan = ufunc("atan", 1)
+atanh = ufunc("atanh", 1)
+bitwise_invert = ufunc("bitwise_invert", 1)
+ceil = ufunc("ceil", 1)
+conj = ufunc("conj", 1)
+cos = ufunc("cos", 1)
+cosh = ufunc("cosh", 1)
+exp = ufunc("exp", 1)
+expm1 = ufunc("expm1", 1)
+floor = ufunc("floor", 1)
+isfinite = ufunc("isfinite", 1)
+isinf = ufunc("isinf", 1)
+isnan = ufunc("isnan", 1)
+log = ufunc("log", 1)
+log10 = ufunc("log10", 1)
+log1p = ufunc("log1p", 1)
+log2 = ufunc("log2", 1)
+logical_not = ufunc("logical_not", 1)
+negative = ufunc("negative", 1)
+positive = ufunc("positive", 1)
+reciprocal = ufunc("reciprocal", 1)
+sign = ufunc("sign", 1)
+signbit = ufunc("signbit", 1)
+sin = ufunc("sin", 1)
+sinh = ufunc("sinh", 1)
+sqrt = ufunc("sqrt", 1)
+square = ufunc("square", 1)
+tan = ufunc("tan", 1)
+tanh = ufunc("tanh", 1)
+trunc = ufunc("trunc", 1)
 
 # ---------------------------------------------------------------------------------------- one operand, numpy
 
-bitwise_count = unary("bitwise_count")
-cbrt = unary("cbrt")
-deg2rad = unary("deg2rad")
-exp2 = unary("exp2")
-fabs = unary("fabs")
-isnat = unary("isnat")
-rad2deg = unary("rad2deg")
-rint = unary("rint")
-spacing = unary("spacing")
+bitwise_count = ufunc("bitwise_count", 1)
+cbrt = ufunc("cbrt", 1)
+deg2rad = ufunc("deg2rad", 1)
+exp2 = ufunc("exp2", 1)
+fabs = ufunc("fabs", 1)
+isnat = ufunc("isnat", 1)
+rad2deg = ufunc("rad2deg", 1)
+rint = ufunc("rint", 1)
+spacing = ufunc("spacing", 1)
 
 # ------------------------------------------------------------------------------------ two operands, the standard
 
-add = binary("add")
-atan2 = binary("atan2")
-bitwise_and = binary("bitwise_and")
-bitwise_left_shift = binary("bitwise_left_shift")
-bitwise_or = binary("bitwise_or")
-bitwise_right_shift = binary("bitwise_right_shift")
-bitwise_xor = binary("bitwise_xor")
-copysign = binary("copysign")
-divide = binary("divide")
-equal = binary("equal")
-floor_divide = binary("floor_divide")
-greater = binary("greater")
-greater_equal = binary("greater_equal")
-hypot = binary("hypot")
-less = binary("less")
-less_equal = binary("less_equal")
-logaddexp = binary("logaddexp")
-logical_and = binary("logical_and")
-logical_or = binary("logical_or")
-logical_xor = binary("logical_xor")
-maximum = binary("maximum")
-minimum = binary("minimum")
-multiply = binary("multiply")
-nextafter = binary("nextafter")
-not_equal = binary("not_equal")
-remainder = binary("remainder")
-subtract = binary("subtract")
+add = ufunc("add", 2)
+atan2 = ufunc("atan2", 2)
+bitwise_and = ufunc("bitwise_and", 2)
+bitwise_left_shift = ufunc("bitwise_left_shift", 2)
+bitwise_or = ufunc("bitwise_or", 2)
+bitwise_right_shift = ufunc("bitwise_right_shift", 2)
+bitwise_xor = ufunc("bitwise_xor", 2)
+copysign = ufunc("copysign", 2)
+divide = ufunc("divide", 2)
+equal = ufunc("equal", 2)
+floor_divide = ufunc("floor_divide", 2)
+greater = ufunc("greater", 2)
+greater_equal = ufunc("greater_equal", 2)
+hypot = ufunc("hypot", 2)
+less = ufunc("less", 2)
+less_equal = ufunc("less_equal", 2)
+logaddexp = ufunc("logaddexp", 2)
+logical_and = ufunc("logical_and", 2)
+logical_or = ufunc("logical_or", 2)
+logical_xor = ufunc("logical_xor", 2)
+maximum = ufunc("maximum", 2)
+minimum = ufunc("minimum", 2)
+multiply = ufunc("multiply", 2)
+nextafter = ufunc("nextafter", 2)
+not_equal = ufunc("not_equal", 2)
+remainder = ufunc("remainder", 2)
+subtract = ufunc("subtract", 2)
 
 # --------------------------------------------------------------------------------------- two operands, numpy
 
-float_power = binary("float_power")
-fmax = binary("fmax")
-fmin = binary("fmin")
-fmod = binary("fmod")
-gcd = binary("gcd")
-heaviside = binary("heaviside")
-lcm = binary("lcm")
-ldexp = binary("ldexp")
-logaddexp2 = binary("logaddexp2")
+float_power = ufunc("float_power", 2)
+fmax = ufunc("fmax", 2)
+fmin = ufunc("fmin", 2)
+fmod = ufunc("fmod", 2)
+gcd = ufunc("gcd", 2)
+heaviside = ufunc("heaviside", 2)
+lcm = ufunc("lcm", 2)
+ldexp = ufunc("ldexp", 2)
+logaddexp2 = ufunc("logaddexp2", 2)
 
 # ---------------------------------------------------------------------------------------- numpy's spellings
 
@@ -443,16 +424,11 @@ def _refuse_complex(name: str, x: Array) -> None:
         raise TypeError(f"This operation is not supported for {dtype} values because it would be ambiguous.")
 
 
-def nan_to_num(
-    x: Array, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
-) -> Array:
-    """Return `x` with nan and the infinities replaced; by 0 and the largest and smallest number unless said otherwise.
-
-    `copy` is numpy's; the result is a new array in any case (`distarray.nan_to_num` writes to arrays).
+def nan_to_num(x: Array, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
+    """Return `x` with nan replaced, by 0, and the infinities, by the largest and smallest number, unless said
+    otherwise.
     """
     node, box = one_array("nan_to_num", x)
-    if copy is not None:
-        flag(copy, "copy")
     if node.dtype.kind not in "fc":
         return box(node)
     given: tuple[tuple[str, Any], ...] = (("nan", nan), ("posinf", posinf), ("neginf", neginf))
@@ -466,7 +442,7 @@ def nan_to_num(
                 "'same_kind'"
             )
     if node.dtype.kind == "c":
-        return bind_map(COMPLEX, [nan_to_num(part(x), True, nan, posinf, neginf) for part in (real, imag)])
+        return bind_map(COMPLEX, [nan_to_num(part(x), nan, posinf, neginf) for part in (real, imag)])
     limits = np.finfo(node.dtype)
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf

@@ -1,7 +1,7 @@
 """Makers of public functions, one per family of operations: what a table of operations is written with.
 
-An operation of a family is one line: ``sin = unary("sin")`` declares its row of the catalogue and makes its function,
-which is a `ufunc`.
+An elementwise operation is one line: ``sin = ufunc("sin", 1)`` declares its row of the catalogue and makes its
+function.
 """
 
 from __future__ import annotations
@@ -299,16 +299,6 @@ def _call_signature(function: ufunc) -> Any:
             *[Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in options.items()],
         ]
     )
-
-
-def unary(name: str) -> ufunc:
-    """Declare the elementwise operation `name` of one operand and make its function."""
-    return ufunc(name, 1)
-
-
-def binary(name: str) -> ufunc:
-    """Declare the elementwise operation `name` of two operands and make its function."""
-    return ufunc(name, 2)
 
 
 def ufunc_of(nin: int, *options: str) -> Callable[[Callable[..., Any]], ufunc]:

@@ -1,7 +1,8 @@
 """Special functions: elementwise functions of ``scipy.special``, on the blocks of whatever carries a node.
 
-A line ``erf = one("erf")`` is the whole operation: its kernel is SciPy's ufunc (CuPy's on a GPU), found when a program
-first names ``special.erf``, and its dtypes are asked of that ufunc. SciPy is imported with the first call.
+A line ``erf = ufunc("special.erf", 1)`` is the whole operation: its kernel is SciPy's ufunc (CuPy's on a GPU), found
+when a program first names ``special.erf``, and its dtypes are asked of that ufunc. SciPy is imported with the first
+call.
 """
 
 from __future__ import annotations
@@ -15,35 +16,6 @@ from distarray.lazy import loaded
 from distarray.ops.elementwise import sinc
 from distarray.ops.families import Array, ufunc
 
-# The lines of a table read best undivided.
-__all__ = [
-    "bdtr", "bdtrc", "bdtri", "beta", "betainc", "betaincc", "betaincinv", "betaln", "binom", "boxcox", "boxcox1p",
-    "cbrt", "chdtr", "chdtrc", "chdtri", "cosdg", "cosm1", "cotdg", "dawsn", "digamma", "ellipe", "ellipk",
-    "ellipkm1", "entr", "erf", "erfc", "erfcinv", "erfcx", "erfi", "erfinv", "exp1", "exp10", "exp2", "expi", "expit",
-    "expm1", "expn", "exprel", "fdtr", "fdtrc", "fdtri", "gamma", "gammainc", "gammaincc", "gammainccinv",
-    "gammaincinv", "gammaln", "gammasgn", "gdtr", "gdtrc", "huber", "hyp0f1", "hyp1f1", "i0", "i0e", "i1", "i1e",
-    "inv_boxcox", "inv_boxcox1p", "iv", "ive", "j0", "j1", "jv", "k0", "k0e", "k1", "k1e", "kl_div", "kv", "kve",
-    "log1p", "log_expit", "log_ndtr", "loggamma", "logit", "lpmv", "nbdtr", "nbdtrc", "nbdtri", "ndtr", "ndtri",
-    "owens_t", "pdtr", "pdtrc", "pdtri", "poch", "pseudo_huber", "psi", "radian", "rel_entr", "rgamma", "sinc",
-    "sindg", "spence", "stdtr", "stdtrit", "tandg", "voigt_profile", "wofz", "xlog1py", "xlogy", "y0", "y1", "yn",
-    "yv", "zetac",
-]  # fmt: skip
-
-
-def one(name: str) -> ufunc:
-    """Declare the special function `name` of one operand and make its function."""
-    return ufunc(f"special.{name}", 1)
-
-
-def two(name: str) -> ufunc:
-    """Declare the special function `name` of two operands and make its function."""
-    return ufunc(f"special.{name}", 2)
-
-
-def three(name: str) -> ufunc:
-    """Declare the special function `name` of three operands and make its function."""
-    return ufunc(f"special.{name}", 3)
-
 
 def function_of(ufunc: np.ufunc) -> Callable[..., Array] | None:
     """Return the function of this table that a ufunc of SciPy has; None for any other ufunc."""
@@ -56,115 +28,117 @@ def function_of(ufunc: np.ufunc) -> Callable[..., Array] | None:
 
 # ----------------------------------------------------------------------------------------------- one operand
 
-cbrt = one("cbrt")
-cosdg = one("cosdg")
-cosm1 = one("cosm1")
-cotdg = one("cotdg")
-dawsn = one("dawsn")
-digamma = one("digamma")
-ellipe = one("ellipe")
-ellipk = one("ellipk")
-ellipkm1 = one("ellipkm1")
-entr = one("entr")
-erf = one("erf")
-erfc = one("erfc")
-erfcinv = one("erfcinv")
-erfcx = one("erfcx")
-erfi = one("erfi")
-erfinv = one("erfinv")
-exp1 = one("exp1")
-exp10 = one("exp10")
-exp2 = one("exp2")
-expi = one("expi")
-expit = one("expit")
-expm1 = one("expm1")
-exprel = one("exprel")
-gamma = one("gamma")
-gammaln = one("gammaln")
-gammasgn = one("gammasgn")
-i0 = one("i0")
-i0e = one("i0e")
-i1 = one("i1")
-i1e = one("i1e")
-j0 = one("j0")
-j1 = one("j1")
-k0 = one("k0")
-k0e = one("k0e")
-k1 = one("k1")
-k1e = one("k1e")
-log1p = one("log1p")
-log_expit = one("log_expit")
-log_ndtr = one("log_ndtr")
-loggamma = one("loggamma")
-logit = one("logit")
-ndtr = one("ndtr")
-ndtri = one("ndtri")
-psi = one("psi")
-rgamma = one("rgamma")
-sindg = one("sindg")
-spence = one("spence")
-tandg = one("tandg")
-wofz = one("wofz")
-y0 = one("y0")
-y1 = one("y1")
-zetac = one("zetac")
+cbrt = ufunc("special.cbrt", 1)
+cosdg = ufunc("special.cosdg", 1)
+cosm1 = ufunc("special.cosm1", 1)
+cotdg = ufunc("special.cotdg", 1)
+dawsn = ufunc("special.dawsn", 1)
+digamma = ufunc("special.digamma", 1)
+ellipe = ufunc("special.ellipe", 1)
+ellipk = ufunc("special.ellipk", 1)
+ellipkm1 = ufunc("special.ellipkm1", 1)
+entr = ufunc("special.entr", 1)
+erf = ufunc("special.erf", 1)
+erfc = ufunc("special.erfc", 1)
+erfcinv = ufunc("special.erfcinv", 1)
+erfcx = ufunc("special.erfcx", 1)
+erfi = ufunc("special.erfi", 1)
+erfinv = ufunc("special.erfinv", 1)
+exp1 = ufunc("special.exp1", 1)
+exp10 = ufunc("special.exp10", 1)
+exp2 = ufunc("special.exp2", 1)
+expi = ufunc("special.expi", 1)
+expit = ufunc("special.expit", 1)
+expm1 = ufunc("special.expm1", 1)
+exprel = ufunc("special.exprel", 1)
+gamma = ufunc("special.gamma", 1)
+gammaln = ufunc("special.gammaln", 1)
+gammasgn = ufunc("special.gammasgn", 1)
+i0 = ufunc("special.i0", 1)
+i0e = ufunc("special.i0e", 1)
+i1 = ufunc("special.i1", 1)
+i1e = ufunc("special.i1e", 1)
+j0 = ufunc("special.j0", 1)
+j1 = ufunc("special.j1", 1)
+k0 = ufunc("special.k0", 1)
+k0e = ufunc("special.k0e", 1)
+k1 = ufunc("special.k1", 1)
+k1e = ufunc("special.k1e", 1)
+log1p = ufunc("special.log1p", 1)
+log_expit = ufunc("special.log_expit", 1)
+log_ndtr = ufunc("special.log_ndtr", 1)
+loggamma = ufunc("special.loggamma", 1)
+logit = ufunc("special.logit", 1)
+ndtr = ufunc("special.ndtr", 1)
+ndtri = ufunc("special.ndtri", 1)
+psi = ufunc("special.psi", 1)
+rgamma = ufunc("special.rgamma", 1)
+sindg = ufunc("special.sindg", 1)
+spence = ufunc("special.spence", 1)
+tandg = ufunc("special.tandg", 1)
+wofz = ufunc("special.wofz", 1)
+y0 = ufunc("special.y0", 1)
+y1 = ufunc("special.y1", 1)
+zetac = ufunc("special.zetac", 1)
 
 # ---------------------------------------------------------------------------------------------- two operands
 
-beta = two("beta")
-betaln = two("betaln")
-binom = two("binom")
-boxcox = two("boxcox")
-boxcox1p = two("boxcox1p")
-chdtr = two("chdtr")
-chdtrc = two("chdtrc")
-chdtri = two("chdtri")
-expn = two("expn")
-gammainc = two("gammainc")
-gammaincc = two("gammaincc")
-gammainccinv = two("gammainccinv")
-gammaincinv = two("gammaincinv")
-huber = two("huber")
-hyp0f1 = two("hyp0f1")
-inv_boxcox = two("inv_boxcox")
-inv_boxcox1p = two("inv_boxcox1p")
-iv = two("iv")
-ive = two("ive")
-jv = two("jv")
-kl_div = two("kl_div")
-kv = two("kv")
-kve = two("kve")
-owens_t = two("owens_t")
-pdtr = two("pdtr")
-pdtrc = two("pdtrc")
-pdtri = two("pdtri")
-poch = two("poch")
-pseudo_huber = two("pseudo_huber")
-rel_entr = two("rel_entr")
-stdtr = two("stdtr")
-stdtrit = two("stdtrit")
-xlog1py = two("xlog1py")
-xlogy = two("xlogy")
-yn = two("yn")
-yv = two("yv")
+beta = ufunc("special.beta", 2)
+betaln = ufunc("special.betaln", 2)
+binom = ufunc("special.binom", 2)
+boxcox = ufunc("special.boxcox", 2)
+boxcox1p = ufunc("special.boxcox1p", 2)
+chdtr = ufunc("special.chdtr", 2)
+chdtrc = ufunc("special.chdtrc", 2)
+chdtri = ufunc("special.chdtri", 2)
+expn = ufunc("special.expn", 2)
+gammainc = ufunc("special.gammainc", 2)
+gammaincc = ufunc("special.gammaincc", 2)
+gammainccinv = ufunc("special.gammainccinv", 2)
+gammaincinv = ufunc("special.gammaincinv", 2)
+huber = ufunc("special.huber", 2)
+hyp0f1 = ufunc("special.hyp0f1", 2)
+inv_boxcox = ufunc("special.inv_boxcox", 2)
+inv_boxcox1p = ufunc("special.inv_boxcox1p", 2)
+iv = ufunc("special.iv", 2)
+ive = ufunc("special.ive", 2)
+jv = ufunc("special.jv", 2)
+kl_div = ufunc("special.kl_div", 2)
+kv = ufunc("special.kv", 2)
+kve = ufunc("special.kve", 2)
+owens_t = ufunc("special.owens_t", 2)
+pdtr = ufunc("special.pdtr", 2)
+pdtrc = ufunc("special.pdtrc", 2)
+pdtri = ufunc("special.pdtri", 2)
+poch = ufunc("special.poch", 2)
+pseudo_huber = ufunc("special.pseudo_huber", 2)
+rel_entr = ufunc("special.rel_entr", 2)
+stdtr = ufunc("special.stdtr", 2)
+stdtrit = ufunc("special.stdtrit", 2)
+xlog1py = ufunc("special.xlog1py", 2)
+xlogy = ufunc("special.xlogy", 2)
+yn = ufunc("special.yn", 2)
+yv = ufunc("special.yv", 2)
 
 # -------------------------------------------------------------------------------------------- three operands
 
-bdtr = three("bdtr")
-bdtrc = three("bdtrc")
-bdtri = three("bdtri")
-betainc = three("betainc")
-betaincc = three("betaincc")
-betaincinv = three("betaincinv")
-fdtr = three("fdtr")
-fdtrc = three("fdtrc")
-fdtri = three("fdtri")
-gdtr = three("gdtr")
-gdtrc = three("gdtrc")
-hyp1f1 = three("hyp1f1")
-lpmv = three("lpmv")
-nbdtr = three("nbdtr")
-nbdtrc = three("nbdtrc")
-nbdtri = three("nbdtri")
-radian = three("radian")
-voigt_profile = three("voigt_profile")
+bdtr = ufunc("special.bdtr", 3)
+bdtrc = ufunc("special.bdtrc", 3)
+bdtri = ufunc("special.bdtri", 3)
+betainc = ufunc("special.betainc", 3)
+betaincc = ufunc("special.betaincc", 3)
+betaincinv = ufunc("special.betaincinv", 3)
+fdtr = ufunc("special.fdtr", 3)
+fdtrc = ufunc("special.fdtrc", 3)
+fdtri = ufunc("special.fdtri", 3)
+gdtr = ufunc("special.gdtr", 3)
+gdtrc = ufunc("special.gdtrc", 3)
+hyp1f1 = ufunc("special.hyp1f1", 3)
+lpmv = ufunc("special.lpmv", 3)
+nbdtr = ufunc("special.nbdtr", 3)
+nbdtrc = ufunc("special.nbdtrc", 3)
+nbdtri = ufunc("special.nbdtri", 3)
+radian = ufunc("special.radian", 3)
+voigt_profile = ufunc("special.voigt_profile", 3)
+
+__all__ = ["sinc", *[name for name, value in globals().items() if isinstance(value, ufunc)]]

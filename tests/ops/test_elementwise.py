@@ -18,7 +18,9 @@ OWN = {"astype", "clip", "frexp", "modf", "round", "where"}
 #: numpy's name, where the operation has another
 NUMPY = {"power": "power"}
 MAPS = sorted(
-    name for name, op in CATALOGUE.items() if op.kind == "map" and name in elementwise.__all__ and name not in OWN
+    name
+    for name, op in CATALOGUE.items()
+    if op.kind == "map" and hasattr(elementwise, name) and hasattr(np, name) and name not in OWN
 )
 UNARY = [name for name in MAPS if name in ("real", "imag") or getattr(np, name).nin == 1]
 BINARY = [name for name in MAPS if name not in UNARY]
