@@ -20,7 +20,7 @@ from distarray.composed.random_streams import RandomStreams, size_and_dtype
 from distarray.composed.views import as_distarray
 from distarray.errors import warn_user
 from distarray.ops import elementwise, linalg, reductions
-from distarray.ops.random import random_normal, random_uniform
+from distarray.ops.random import RANDOM_NORMAL, RANDOM_UNIFORM
 from distarray.types import DTypeLike
 
 _LOWEST = float(np.finfo(np.float64).min)
@@ -36,7 +36,7 @@ class Continuous(RandomStreams):
     ) -> DistArray:
         """Return uniform numbers in [0, 1), of double or single precision."""
         size, wanted = size_and_dtype(size, dtype, out)
-        return into(out, self._draw(random_uniform, drawn_shape(size), wanted, (), where))  # type: ignore[no-any-return]
+        return into(out, self._draw(RANDOM_UNIFORM, drawn_shape(size), wanted, (), where))  # type: ignore[no-any-return]
 
     def uniform(
         self, low: Parameter = 0.0, high: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
@@ -79,7 +79,7 @@ class Continuous(RandomStreams):
     ) -> DistArray:
         """Return normal numbers of mean 0 and deviation 1."""
         size, wanted = size_and_dtype(size, dtype, out)
-        return into(out, self._draw(random_normal, drawn_shape(size), wanted, (), where))  # type: ignore[no-any-return]
+        return into(out, self._draw(RANDOM_NORMAL, drawn_shape(size), wanted, (), where))  # type: ignore[no-any-return]
 
     def normal(
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
@@ -144,7 +144,7 @@ class Continuous(RandomStreams):
         if not isinstance(cov, DistArray):
             _check_covariance(cov, check_valid, tol)
         shape = (*drawn_shape(() if size is None else size), mean.shape[0])
-        z = self._draw(random_normal, shape, np.dtype(np.float64), (mean, cov), where)
+        z = self._draw(RANDOM_NORMAL, shape, np.float64, (mean, cov), where)
         matrix = cov if isinstance(cov, DistArray) else as_distarray(cov).to_team(z.team).to_device(z.device)
         return mean + z @ _root(matrix, method)  # type: ignore[no-any-return]
 
@@ -160,7 +160,7 @@ class Continuous(RandomStreams):
     ) -> DistArray:
         """Return exponential numbers of mean 1; by inversion, whatever `method` says."""
         size, wanted = size_and_dtype(size, dtype, out)
-        u = self._draw(random_uniform, drawn_shape(size), wanted, (), where)
+        u = self._draw(RANDOM_UNIFORM, drawn_shape(size), wanted, (), where)
         return into(out, -elementwise.log1p(-u))  # type: ignore[no-any-return]
 
     def exponential(self, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:

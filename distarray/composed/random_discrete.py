@@ -14,7 +14,7 @@ from distarray.composed.random_parameters import LARGEST_MEAN, Parameter, drawn_
 from distarray.composed.random_streams import RandomStreams
 from distarray.dtypes import as_dtype
 from distarray.ops import elementwise
-from distarray.ops.random import random_bits, sampled, sampled_vectors
+from distarray.ops.random import RANDOM_BITS, sampled, sampled_vectors
 from distarray.types import DType, DTypeLike
 
 _INT64 = np.dtype(np.int64)
@@ -59,7 +59,8 @@ class Discrete(RandomStreams):
 
     def bytes(self, length: int) -> bytes:
         """Return random bytes, in this process."""
-        words = self._draw(random_bits, (-(-count(length, "length") // 8),), None, (), {"team": None, "device": "cpu"})
+        here: Where = {"team": None, "device": "cpu"}
+        words = self._draw(RANDOM_BITS, (-(-count(length, "length") // 8),), np.uint64, (), here)
         drawn: bytes = np.asarray(words).astype("<u8").tobytes()
         return drawn[:length]
 
@@ -164,7 +165,7 @@ class Discrete(RandomStreams):
 
     def _vectors(self, name: str, n: Parameter, weights: Parameter, size: Any, where: Where) -> DistArray:
         one_each = np.broadcast_to(0.0, weights.shape[:-1])  # of the shape that the vectors have, and of no size
-        words = self._draw(random_bits, drawn_shape(size, n, one_each), None, (n, weights), where)
+        words = self._draw(RANDOM_BITS, drawn_shape(size, n, one_each), np.uint64, (n, weights), where)
         count = n if isinstance(n, DistArray) else np.asarray(n)
         return sampled_vectors(name, words, count, weights)  # type: ignore[no-any-return]
 

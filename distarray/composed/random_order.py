@@ -22,7 +22,7 @@ from distarray.composed.views import as_distarray, beside
 from distarray.errors import warn_user
 from distarray.ops import elementwise, sorting
 from distarray.ops.indexing import take, take_along_axis
-from distarray.ops.random import random_bits, sampled
+from distarray.ops.random import RANDOM_BITS, sampled
 from distarray.ops.reductions import cumulative_sum
 from distarray.ops.searching import searchsorted
 
@@ -122,7 +122,7 @@ class Order(RandomStreams):
 
     def _keys(self, shape: Any, where: Where) -> DistArray:
         """Return random words; two of them are hardly ever equal."""
-        return self._draw(random_bits, shape, None, (), where)
+        return self._draw(RANDOM_BITS, shape, np.uint64, (), where)
 
     def _order(self, n: int, where: Where) -> DistArray:
         return sorting.argsort(self._keys((n,), where))  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Self
 
@@ -20,9 +20,9 @@ from distarray.array.environment import environment, is_named, parse_pin
 from distarray.composed.placing import Where
 from distarray.composed.random_parameters import Parameter, drawn_shape
 from distarray.dtypes import as_dtype
-from distarray.expr.expr import Environment, Expr
+from distarray.expr.op import Op
 from distarray.ops import elementwise
-from distarray.ops.random import drawn, random_bits, random_normal, random_uniform, sampled
+from distarray.ops.random import DRAWN, RANDOM_BITS, RANDOM_NORMAL, RANDOM_UNIFORM, drawn, sampled
 from distarray.types import DType, DTypeLike
 
 #: Two threads that draw from one generator draw different arrays.
@@ -132,10 +132,16 @@ class RandomStreams:
     # ------------------------------------------------------------------------------------------- drawing
 
     def _draw(
-        self, make: Callable[..., Any], shape: Any, dtype: DType | None, parameters: tuple[Parameter, ...], where: Where
+        self,
+        op: Op,
+        shape: Any,
+        dtype: DTypeLike,
+        parameters: tuple[Parameter, ...],
+        where: Where,
+        numbers: tuple[Parameter, ...] = (),
     ) -> DistArray:
-        """Return what `make` draws; where no team and device are said, it lives where the first array of `parameters`
-        does.
+        """Return what an operation draws that takes these `numbers`; where no team and device are said, it lives where
+        the first array of `parameters` does.
         """
         unknown = set(where) - {"team", "device", "sharding"}
         if unknown:
@@ -149,20 +155,16 @@ class RandomStreams:
             team = team if is_named(team) else beside.team
             device = beside.device if device is None else device
         env = environment(team, device)
-        node = (
-            make(shape, self._bit_generator.key(), env)
-            if dtype is None
-            else make(shape, dtype, self._bit_generator.key(), env)
-        )
+        node = drawn(op, shape, dtype, self._bit_generator.key(), env, numbers)
         pin = parse_pin(where.get("sharding"), None, node.shape, node.dtype, env)
         return DistArray._on(node.with_pin(pin))
 
     def _words(self, size: Any, where: Where, *parameters: Parameter) -> DistArray:
-        return self._draw(random_bits, drawn_shape(size, *parameters), None, parameters, where)
+        return self._draw(RANDOM_BITS, drawn_shape(size, *parameters), np.uint64, parameters, where)
 
     def _uniform(self, size: Any, where: Where, *parameters: Parameter) -> DistArray:
         """Return double precision numbers in [0, 1)."""
-        return self._draw(random_uniform, drawn_shape(size, *parameters), np.dtype(np.float64), parameters, where)
+        return self._draw(RANDOM_UNIFORM, drawn_shape(size, *parameters), np.float64, parameters, where)
 
     def _open_uniform(self, size: Any, where: Where, *parameters: Parameter) -> DistArray:
         """Return double precision numbers in (0, 1)."""
@@ -174,16 +176,12 @@ class RandomStreams:
 
     def _normal(self, size: Any, where: Where, *parameters: Parameter) -> DistArray:
         """Return double precision normal numbers of mean 0 and deviation 1."""
-        return self._draw(random_normal, drawn_shape(size, *parameters), np.dtype(np.float64), parameters, where)
+        return self._draw(RANDOM_NORMAL, drawn_shape(size, *parameters), np.float64, parameters, where)
 
     def _sampled(self, name: str, dtype: DTypeLike, size: Any, where: Where, *parameters: Parameter) -> DistArray:
         """Return numbers of a distribution of `ops.random.sampled`."""
         if all(isinstance(p, int | float) for p in parameters):
-
-            def make(shape: Any, wanted: DType, key: int, env: Environment) -> Expr:
-                return drawn(name, shape, wanted, key, parameters, env)
-
-            return self._draw(make, drawn_shape(size), np.dtype(dtype), (), where)
+            return self._draw(DRAWN[name], drawn_shape(size), dtype, (), where, parameters)
         return sampled(name, dtype, self._words(size, where, *parameters), *parameters)  # type: ignore[no-any-return]
 
 

@@ -17,13 +17,13 @@ from distarray.array.array import DistArray
 from distarray.array.handle import is_scalar
 from distarray.composed.conversion import asarray
 from distarray.expr.affine import Affine
-from distarray.expr.bind import check_mask
+from distarray.expr.bind import bind_get, bind_reshape, check_mask, unbox
 from distarray.expr.broadcasting import broadcast_shapes as _common_shape
 from distarray.expr.expr import SOURCE
 from distarray.expr.lens import get, strided_dummy
 from distarray.expr.lens import shares_memory as _lenses_share
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import creation, elementwise, lenses, manipulation
+from distarray.ops import elementwise, lenses, manipulation
 from distarray.types import AxesLike, HostArray
 
 
@@ -201,10 +201,12 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: boo
     that broadcast are read-only.
     """
     own = all_beside(*arrays)
-    if copy:
-        return tuple(creation.meshgrid(*own, indexing=indexing, sparse=sparse))
     grid = lenses.grid_lenses([x.size for x in own], indexing, sparse)
-    return tuple([x.reshape(x.size)._view(lens, readonly=prod(lens.shape) > x.size) for x, lens in zip(own, grid)])
+    if not copy or not own:
+        return tuple([x.reshape(x.size)._view(lens, readonly=prod(lens.shape) > x.size) for x, lens in zip(own, grid)])
+    operands = unbox("meshgrid", own)
+    nodes: list[Any] = operands.nodes  # arrays, whose elements are copied when somebody writes
+    return tuple([operands.box(bind_get(bind_reshape(n, (n.size,)), lens)) for n, lens in zip(nodes, grid)])
 
 
 def _atleast(ndim: int, arrays: Sequence[Any]) -> Any:  # one array or a tuple of them, as numpy

@@ -16,12 +16,11 @@ import numpy as np
 from distarray.arguments import count, diagonal, host_array, integer, number, parse_shape, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
-from distarray.expr.bind import bind_create, bind_get, bind_reshape, unbox
-from distarray.expr.expr import Environment, Expr, cut_of
+from distarray.expr.bind import bind_create, bind_get
+from distarray.expr.expr import Environment, Expr, Scalar, cut_of
 from distarray.expr.op import Op, declare
 from distarray.expr.rewrite import FULL
 from distarray.ops.families import Array, one_array
-from distarray.ops.lenses import grid_lenses
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, DTypeLike, Shape
 
@@ -78,6 +77,11 @@ def fill_value_of(value: Any, dtype: DType) -> np.generic:  # a Python or numpy 
 def constant(shape: Shape, value: Any, dtype: DType, env: Environment, pin: Sharding | None = None) -> Expr:
     """Return a node whose elements all are `value`, cast to `dtype`; `shape` is one already, unlike that of `full`."""
     return bind_create(FULL, shape, dtype, env, (), fill_value_of(value, dtype), pin)
+
+
+def operand_node(operand: Expr | Scalar, env: Environment) -> Expr:
+    """Return the node of an operand, which may be a number: it has a dtype of its own then, as numpy's arrays of it."""
+    return operand if type(operand) is Expr else constant((), operand, as_dtype(np.asarray(operand).dtype), env)
 
 
 def empty(shape: Any, dtype: DTypeLike | None, env: Environment) -> Expr:
@@ -270,28 +274,5 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None, env: Environment
     grids = []
     for axis, n in enumerate(shape):
         along = arange(0, n, 1, wanted, env)
-        grids.append(bind_get(along, Affine(shape, ((axis, 0, 1),)) if n > 1 else _constant(shape, axis)))
+        grids.append(bind_get(along, Affine(shape, ((None, 0, 0) if n == 1 else (axis, 0, 1),))))
     return grids
-
-
-def _constant(shape: Shape, axis: int) -> Affine:
-    return Affine(shape, ((axis, 0, 1),) if shape[axis] == 0 else ((None, 0, 0),))
-
-
-def meshgrid(*arrays: Array, indexing: str = "xy", sparse: bool = False) -> list[Array]:
-    """Return the coordinates of a grid from those along its axes: broadcast views.
-
-    Parameters
-    ----------
-    indexing
-        ``"xy"``: the first two axes change places, as plots want it; ``"ij"``: they do not.
-    sparse
-        Whether every other axis keeps extent 1.
-    """
-    if not arrays:
-        return []
-    operands = unbox("meshgrid", arrays)
-    nodes = [n if type(n) is Expr else full((), n, None, operands.env) for n in operands.nodes]
-    grid = grid_lenses([n.size for n in nodes], indexing, sparse)
-    # numpy flattens what is no vector
-    return [operands.box(bind_get(bind_reshape(n, (n.size,)), lens)) for n, lens in zip(nodes, grid)]

@@ -12,10 +12,9 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from distarray.arguments import check_ndim, choice, diagonal, integer, integers, parse_shape
+from distarray.arguments import check_ndim, diagonal, integer, integers, parse_shape
 from distarray.expr.bind import bind_create, bind_get, bind_put, bind_reshape
 from distarray.expr.broadcasting import broadcast_shapes as _broadcast_shapes
-from distarray.expr.expr import Expr
 from distarray.ops.creation import TRI, constant
 from distarray.ops.elementwise import where
 from distarray.ops.families import Array, one_array, ready_made, view
@@ -106,32 +105,16 @@ def resolve_shape(old: Shape, new: Any) -> Shape:
     return shape
 
 
-def reshape(x: Array, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Array:
-    """Return the elements of `x` in the same order with another shape; one extent may be -1.
-
-    Parameters
-    ----------
-    order
-        ``"C"``: the last axis runs fastest; ``"F"``: the first one. ``"A"`` means C here: values have no memory order.
-    copy
-        Read by the array layer, where results may alias; a value has none.
-    """
+def reshape(x: Array, /, shape: Any) -> Array:
+    """Return the elements of `x` in the same order with another shape; one extent may be -1."""
     node, box = one_array("reshape", x)
-    return box(_reshaped(node, resolve_shape(node.shape, shape), order))
+    return box(bind_reshape(node, resolve_shape(node.shape, shape)))
 
 
-def _reshaped(node: Expr, shape: Shape, order: str) -> Expr:
-    if choice(order, ("C", "F", "A", "K"), "order") != "F":
-        return bind_reshape(node, shape)
-    # reshape(x, s, F) = reshape(x.T, s[::-1], C).T
-    turned = bind_reshape(bind_get(node, permute_lens(node.shape)), shape[::-1])
-    return bind_get(turned, permute_lens(turned.shape))
-
-
-def ravel(a: Array, order: str = "C") -> Array:
+def ravel(a: Array) -> Array:
     """Return the elements of `a` in one axis."""
     node, box = one_array("ravel", a)
-    return box(_reshaped(node, (node.size,), order))
+    return box(bind_reshape(node, (node.size,)))
 
 
 # ------------------------------------------------------------------------------------------------- diagonals, triangles

@@ -15,15 +15,16 @@ import numpy as np
 from distarray.arguments import parse_shape
 from distarray.expr.bind import bind, bind_create, bind_map, unbox
 from distarray.expr.expr import Environment, Expr
-from distarray.expr.op import declare
+from distarray.expr.op import Op, declare
 from distarray.ops.families import Array
 from distarray.ops.manipulation import broadcast_to
-from distarray.sharding.sharding import Sharding
 from distarray.types import DTypeLike
 
-#: runtime of all: the key, an integer below 2**128.
+#: 64 random bits, as unsigned integers. runtime of this one and the next two: the key, an integer below 2**128.
 RANDOM_BITS = declare("random_bits", "create", is_drawn=True)
+#: Numbers in [0, 1): multiples of 2**-53, or of 2**-24 in single precision.
 RANDOM_UNIFORM = declare("random_uniform", "create", is_drawn=True)
+#: Normally distributed numbers of mean 0 and deviation 1.
 RANDOM_NORMAL = declare("random_normal", "create", is_drawn=True)
 
 #: By name; operands: words and the parameters in the order of numpy's; params: (dtype of the result,).
@@ -42,24 +43,10 @@ VECTOR_SAMPLERS = {
 }
 
 
-def random_bits(shape: Any, key: int, env: Environment, pin: Sharding | None = None) -> Expr:
-    """Return 64 random bits per element, as unsigned integers."""
-    return bind_create(RANDOM_BITS, parse_shape(shape), np.dtype(np.uint64), env, (), key, pin)
-
-
-def random_uniform(shape: Any, dtype: DTypeLike, key: int, env: Environment, pin: Sharding | None = None) -> Expr:
-    """Return numbers in [0, 1): multiples of ``2**-53``, or of ``2**-24`` in single precision."""
-    return bind_create(RANDOM_UNIFORM, parse_shape(shape), np.dtype(dtype), env, (), key, pin)
-
-
-def random_normal(shape: Any, dtype: DTypeLike, key: int, env: Environment, pin: Sharding | None = None) -> Expr:
-    """Return normally distributed numbers of mean 0 and deviation 1."""
-    return bind_create(RANDOM_NORMAL, parse_shape(shape), np.dtype(dtype), env, (), key, pin)
-
-
-def drawn(name: str, shape: Any, dtype: DTypeLike, key: int, parameters: tuple[Any, ...], env: Environment) -> Expr:
-    """Return numbers of the distribution `name`; the parameters are Python's numbers."""
-    return bind_create(DRAWN[name], parse_shape(shape), np.dtype(dtype), env, (), (key, *parameters))
+def drawn(op: Op, shape: Any, dtype: DTypeLike, key: int, env: Environment, parameters: tuple[Any, ...] = ()) -> Expr:
+    """Return what an operation makes of the positions and a key; the parameters are Python's numbers."""
+    runtime = (key, *parameters) if parameters else key
+    return bind_create(op, parse_shape(shape), np.dtype(dtype), env, (), runtime)
 
 
 def sampled(name: str, dtype: DTypeLike, words: Array, *parameters: Array) -> Array:

@@ -188,7 +188,6 @@ def catalogue() -> dict[str, Expr]:
             "eig": ops.linalg.eig(matrix("f4")),
             "slogdet": ops.linalg.slogdet(ops.stack([matrix(), matrix()])),
             "lstsq": ops.linalg.lstsq(ops.permute_dims(x, (1, 0)), y),
-            "meshgrid": ops.meshgrid(y, y, y),
             "indices": ops.indices((2, 3), None, ENV),
             "split": [bind_get(x, lens) for lens in lenses.split_lenses(x.shape, 3, 1)],
             "broadcast": [ops.broadcast_to(v, x.shape) for v in (x, y, node(1.0))],
@@ -232,7 +231,6 @@ def catalogue() -> dict[str, Expr]:
         "rot90": bind_get(x, lenses.rot90_lens(x.shape, 1, (0, 1))),
         "squeeze": ops.squeeze(ops.expand_dims(x, axis=(0, 2))),
         "reshape": ops.reshape(x, (2, -1)),
-        "reshape F": ops.reshape(x, (6, 2), order="F"),
         "concat": ops.concat([x, ops.astype(x, "f4")], axis=1),
         "stack": ops.stack([x, x], axis=1),
         "roll": ops.roll(x, (1, -1), axis=(0, 1)),
@@ -320,9 +318,9 @@ def catalogue() -> dict[str, Expr]:
             CATALOGUE["nonzero"], [(ops.greater(x, 3), (0, 3))], [((8,), "i8", (0, 8)), ((8,), "i8", (0, 8))], None
         )[1],
         "fft": fft.rfft(x, axis=0),
-        "random_bits": random.random_bits((2, 3), 7, ENV),
-        "random_uniform": random.random_uniform((2, 3), "f8", 7, ENV),
-        "random_normal": random.random_normal((2, 3), "f4", 7, ENV),
+        "random_bits": random.drawn(random.RANDOM_BITS, (2, 3), "u8", 7, ENV),
+        "random_uniform": random.drawn(random.RANDOM_UNIFORM, (2, 3), "f8", 7, ENV),
+        "random_normal": random.drawn(random.RANDOM_NORMAL, (2, 3), "f4", 7, ENV),
         **samples(),
         "fft, long": fft_lengths._bluestein("fft", ops.reshape(x, (-1,)), "ortho"),
         "read_store": read_store((2, 3), np.dtype("f8"), saved(), ENV),
@@ -331,7 +329,7 @@ def catalogue() -> dict[str, Expr]:
 
 def samples() -> dict[str, Expr]:
     """Random numbers of every distribution that has an operation."""
-    words, counts = random.random_bits((2, 3), 7, ENV), node([4.0, 5.0, 20.0])
+    words, counts = random.drawn(random.RANDOM_BITS, (2, 3), "u8", 7, ENV), node([4.0, 5.0, 20.0])
     found = {
         name: random.sampled(name, "f8", words, counts)
         for name in ("gamma", "log_gamma", "poisson", "vonmises", "zipf")
@@ -345,7 +343,9 @@ def samples() -> dict[str, Expr]:
         "multivariate_hypergeometric": random.sampled_vectors("multivariate_hypergeometric", words, node(3.0), counts),
     }
     numbers = {"binomial": (9, 0.5), "hypergeometric": (9, 5, 4), "integers": (-3, 5), "logseries": (0.5,)}
-    found |= {f"{n}, drawn": random.drawn(n, (2, 3), "i8", 7, numbers.get(n, (2.5,)), ENV) for n in random.SAMPLERS}
+    found |= {
+        f"{n}, drawn": random.drawn(op, (2, 3), "i8", 7, ENV, numbers.get(n, (2.5,))) for n, op in random.DRAWN.items()
+    }
     return {f"random_{name}": x for name, x in found.items()}
 
 
