@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import copy_context
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, overload, runtime_checkable
 
 import numpy as np
 
@@ -366,6 +366,20 @@ def permuted(node: Expr) -> tuple[Expr, Affine] | None:
 # ------------------------------------------------------------------------------------------------ the rest
 
 
+@overload
+def bind(
+    op: Op, args: Sequence[Expr], shape: Any, dtype: Any, params: tuple[Hashable, ...] = (), runtime: Any = None
+) -> Expr: ...
+@overload
+def bind(
+    op: Op,
+    args: Sequence[Any],
+    shape: Any,
+    dtype: Any,
+    params: tuple[Hashable, ...] = (),
+    runtime: Any = None,
+    operands: Operands | None = None,
+) -> Any: ...
 def bind(
     op: Op,
     args: Sequence[Any],
