@@ -23,6 +23,7 @@ from distarray.composed.user_function import (
     UserFunction,
     arguments,
     dtype_of,
+    examples,
     has_keyword,
     is_array,
 )
@@ -327,7 +328,7 @@ def _on_any_blocks(
     infer: bool,
 ) -> Any:  # boxed as the operands are
     """Return a function of blocks that the planner cuts."""
-    found = dtype_of(name, dtype, infer, lambda: function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes]))
+    found = dtype_of(name, dtype, infer, lambda: function(*examples(nodes)))
     return bind(MAP_BLOCKS, (), named.result_shape, found, (named.rule(), found.str), (function,), operands)
 
 
@@ -375,8 +376,7 @@ def _on_grid(
 
     def example() -> Any:
         informed = InformedFunction(function, places, shapes, windows, np.dtype(np.float64))
-        told = informed.information((0,) * len(windows.grid))
-        return function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes], **told)
+        return function(*examples(nodes), **informed.information((0,) * len(windows.grid)))
 
     found = dtype_of(name, dtype, infer, example)
     made = windows._replace(late=(InformedFunction(function, places, shapes, windows, found),))

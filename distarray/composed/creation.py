@@ -30,7 +30,7 @@ from distarray.sharding.spec import ShardingLike
 from distarray.types import DTypeLike, ShapeLike
 
 
-def _made(
+def created(
     make: Callable[[Environment], Expr],
     *,
     team: TeamLike = "current",
@@ -38,6 +38,7 @@ def _made(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
+    """Return the array of the node that `make` makes for where it is to live."""
     env = environment(team, device)
     node = make(env)
     if sharding is not None or layout is not None:
@@ -49,19 +50,19 @@ def _made(
 def empty(shape: ShapeLike, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array of `shape` with arbitrary elements, double by default."""
     wanted = np.float64 if dtype is None else dtype
-    return _made(lambda env: creation.empty(shape, wanted, env), **where)
+    return created(lambda env: creation.empty(shape, wanted, env), **where)
 
 
 @spells_where
 def zeros(shape: ShapeLike, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array of `shape` filled with zeros, double by default."""
-    return _made(lambda env: creation.zeros(shape, dtype, env), **where)
+    return created(lambda env: creation.zeros(shape, dtype, env), **where)
 
 
 @spells_where
 def ones(shape: ShapeLike, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array of `shape` filled with ones, double by default."""
-    return _made(lambda env: creation.ones(shape, dtype, env), **where)
+    return created(lambda env: creation.ones(shape, dtype, env), **where)
 
 
 @side_by_side
@@ -76,7 +77,7 @@ def full(shape: ShapeLike, fill_value: Any, dtype: DTypeLike = None, **where: Un
         return made
     value = fill_value.item() if isinstance(fill_value, DistArray) else fill_value
     wanted = fill_value.dtype if dtype is None and isinstance(fill_value, DistArray) else dtype
-    return _made(lambda env: creation.full(shape, value, wanted, env), **where)
+    return created(lambda env: creation.full(shape, value, wanted, env), **where)
 
 
 @spells_where
@@ -92,7 +93,7 @@ def arange(
             raise TypeError("arange() requires stop to be specified.")
         start, stop = stop, None
     start, stop, step = [_known_date(value) for value in (start, stop, step)]
-    return _made(lambda env: creation.arange(start, stop, step, dtype, env), **where)
+    return created(lambda env: creation.arange(start, stop, step, dtype, env), **where)
 
 
 def _known_date(value: Any) -> Any:
@@ -106,7 +107,7 @@ def eye(
     n_rows: int, n_cols: int | None = None, /, k: int = 0, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]
 ) -> DistArray:
     """Return a matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
-    return _made(lambda env: creation.eye(n_rows, n_cols, k, dtype, env), **where)
+    return created(lambda env: creation.eye(n_rows, n_cols, k, dtype, env), **where)
 
 
 def identity(n: int, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]) -> DistArray:
@@ -119,7 +120,7 @@ def tri(
     n_rows: int, n_cols: int | None = None, k: int = 0, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]
 ) -> DistArray:
     """Return a matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
-    return _made(lambda env: creation.tri(n_rows, n_cols, k, dtype, env), **where)
+    return created(lambda env: creation.tri(n_rows, n_cols, k, dtype, env), **where)
 
 
 def indices(

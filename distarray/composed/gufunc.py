@@ -15,7 +15,7 @@ import numpy as np
 from distarray.arguments import callback, count, mapping, normalize_axis, sequence
 from distarray.array import window
 from distarray.composed.grid import lying
-from distarray.composed.user_function import MAP_BLOCKS, UserFunction, is_array
+from distarray.composed.user_function import MAP_BLOCKS, UserFunction, examples, is_array
 from distarray.deferral import errors_wait
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import (
@@ -269,12 +269,7 @@ def _output_dtypes(
                 "apply_gufunc: say output_dtypes=, or infer=True to have the function called once on blocks of one "
                 "element"
             )
-        shapes = [node.ndim - len(t) for node, t in zip(nodes, signature.operands, strict=True)]
-        blocks = [
-            np.ones((1,) * (k + len(t)), node.dtype)
-            for k, node, t in zip(shapes, nodes, signature.operands, strict=True)
-        ]
-        found = func(*blocks, **kwargs)
+        found = func(*examples(nodes), **kwargs)
         return [as_dtype(np.asarray(f).dtype) for f in (found if signature.has_several else (found,))]
     several = list(given) if isinstance(given, tuple | list) else [given]
     if len(several) != n:

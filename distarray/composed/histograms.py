@@ -315,22 +315,6 @@ def _ptp(x: DistArray) -> Any:
     return int(high) - int(low) if x.dtype.kind in "iu" else high - low
 
 
-def _sqrt(x: DistArray) -> Any:
-    return _ptp(x) / np.sqrt(x.size)
-
-
-def _sturges(x: DistArray) -> Any:
-    return _ptp(x) / (np.log2(x.size) + 1.0)
-
-
-def _rice(x: DistArray) -> Any:
-    return _ptp(x) / (2.0 * x.size ** (1.0 / 3))
-
-
-def _scott(x: DistArray) -> Any:
-    return (24.0 * math.pi**0.5 / x.size) ** (1.0 / 3.0) * _value(x.std())
-
-
 def _fd(x: DistArray) -> Any:
     upper, lower = _value(quantiles.percentile(x, [75, 25]))
     return 2.0 * (upper - lower) * x.size ** (-1.0 / 3.0)
@@ -348,7 +332,7 @@ def _doane(x: DistArray) -> Any:
 
 def _auto(x: DistArray) -> Any:
     # the interquartile range may be small or zero: not more bins than twice the root of the number of elements
-    return builtins.min(builtins.max(_fd(x), _sqrt(x) / 2), _sturges(x))
+    return builtins.min(builtins.max(_fd(x), _WIDTHS["sqrt"](x) / 2), _WIDTHS["sturges"](x))
 
 
 #: Estimators of the width of bins, as numpy has them: names as there.
@@ -356,10 +340,10 @@ _WIDTHS: Mapping[str, Callable[[DistArray], Any]] = {
     "auto": _auto,
     "doane": _doane,
     "fd": _fd,
-    "rice": _rice,
-    "scott": _scott,
-    "sqrt": _sqrt,
-    "sturges": _sturges,
+    "rice": lambda x: _ptp(x) / (2.0 * x.size ** (1.0 / 3)),
+    "scott": lambda x: (24.0 * math.pi**0.5 / x.size) ** (1.0 / 3.0) * _value(x.std()),
+    "sqrt": lambda x: _ptp(x) / np.sqrt(x.size),
+    "sturges": lambda x: _ptp(x) / (np.log2(x.size) + 1.0),
 }
 
 

@@ -68,16 +68,9 @@ _NUMPYS_STATE = "numpy's own state or build"
 #: Why a function of numpy needs no implementation.
 NO_ARRAYS: Mapping[str, str] = {
     "numpy.datetime_data": "a question about a dtype: np.datetime_data(x.dtype)",
-    "numpy.get_include": _NUMPYS_STATE,
-    "numpy.getbufsize": _NUMPYS_STATE,
-    "numpy.geterrcall": _NUMPYS_STATE,
-    "numpy.info": _NUMPYS_STATE,
-    "numpy.setbufsize": _NUMPYS_STATE,
-    "numpy.seterrcall": _NUMPYS_STATE,
-    "numpy.show_runtime": _NUMPYS_STATE,
-    "numpy.test": _NUMPYS_STATE,
-    "numpy.linalg.test": _NUMPYS_STATE,
-    "numpy.fft.test": _NUMPYS_STATE,
+    **dict.fromkeys(("numpy.getbufsize", "numpy.geterrcall", "numpy.setbufsize", "numpy.seterrcall"), _NUMPYS_STATE),
+    **dict.fromkeys(("numpy.get_include", "numpy.info", "numpy.show_runtime"), _NUMPYS_STATE),
+    **dict.fromkeys(("numpy.test", "numpy.linalg.test", "numpy.fft.test"), _NUMPYS_STATE),
 }
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from distarray.arguments import count, host_array, integer, normalize_axis
 from distarray.array.array import DistArray
-from distarray.array.environment import TeamLike, environment, parse_pin
-from distarray.composed.creation import arange
-from distarray.composed.placing import WhereAndLayout
+from distarray.array.environment import TeamLike
+from distarray.composed.creation import arange, created
+from distarray.composed.placing import WhereAndLayout, spells_where
 from distarray.composed.views import beside, expand_dims, moveaxis
 from distarray.dtypes import as_dtype
 from distarray.ops import creation, elementwise
@@ -52,12 +52,10 @@ def linspace(
     start, stop = _end(start, "start"), _end(stop, "stop")
     if dtype is not None:
         dtype = as_dtype(dtype)
-    if not np.ndim(start) and not np.ndim(stop) and not _is_ours(start, stop):
+    if not np.ndim(start) and not np.ndim(stop) and not any(isinstance(v, DistArray) for v in (start, stop)):
         normalize_axis(axis, 1)
-        env = environment(team, device)
-        node = creation.linspace(start, stop, num, dtype, endpoint, env)
-        pin = parse_pin(sharding, layout, node.shape, node.dtype, env)
-        made = DistArray._on(node.with_pin(pin))
+        where: WhereAndLayout = {"team": team, "device": device, "sharding": sharding, "layout": layout}
+        made = created(lambda env: creation.linspace(start, stop, num, dtype, endpoint, env), **where)
         n_steps = num - 1 if endpoint else num
         if not retstep:
             return made
@@ -71,10 +69,6 @@ def _end(value: Any, name: str) -> Any:
     """Return a number, which is weak, or an array here or there."""
     is_plain = isinstance(value, DistArray | bool | int | float | complex | np.generic)
     return value if is_plain else host_array(value, name)
-
-
-def _is_ours(*values: Any) -> bool:
-    return any(isinstance(v, DistArray) for v in values)
 
 
 def _inexact(*values: Any) -> DType:
@@ -109,6 +103,7 @@ def _between(
     return moveaxis(values, 0, axis).astype(wanted, copy=False), step
 
 
+@spells_where
 def logspace(
     start: Any,
     stop: Any,
@@ -132,6 +127,7 @@ def logspace(
     return powers if dtype is None else powers.astype(dtype)  # type: ignore[no-any-return]  # boxed as linspace is
 
 
+@spells_where
 def geomspace(
     start: Any,
     stop: Any,
@@ -139,11 +135,7 @@ def geomspace(
     endpoint: bool = True,
     dtype: DTypeLike = None,
     axis: int = 0,
-    *,
-    device: str | None = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
+    **where: Unpack[WhereAndLayout],
 ) -> DistArray:
     """Return `num` values from `start` to `stop` in geometric progression; computes of arrays that there is no zero."""
     num = count(num, "num")
@@ -159,7 +151,6 @@ def geomspace(
     # of the phase of the start, so that the logarithms begin with a real number
     sign = np.sign(first)
     first, last = first / sign, last / sign
-    where: WhereAndLayout = {"device": device, "team": team, "sharding": sharding, "layout": layout}
     made = logspace(np.log10(first), np.log10(last), num, endpoint, dtype=own, **where)
     if num > 0:
         made = _with_ends(made, first, last if num > 1 and endpoint else None)

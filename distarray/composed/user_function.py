@@ -22,7 +22,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.tiles import Windows
 from distarray.kernels.user_functions import cast_block
-from distarray.types import DType, DTypeLike
+from distarray.types import DType, DTypeLike, HostArray
 
 #: params: (rule, dtypes of the results where they are promised); late: (function,)
 MAP_BLOCKS = declare("map_blocks", "block", may_raise=True)
@@ -95,6 +95,11 @@ def dtype_of(name: str, dtype: DTypeLike, infer: bool, call: Callable[[], Any]) 
     if not infer:
         raise TypeError(f"{name}: say dtype=, or infer=True to have the function called once on blocks of one element")
     return as_dtype(np.asarray(call()).dtype)
+
+
+def examples(nodes: Sequence[Expr]) -> list[HostArray]:
+    """Return blocks of one element, with which a function is called that is to say its dtype."""
+    return [np.ones((1,) * node.ndim, node.dtype) for node in nodes]
 
 
 def has_keyword(function: Callable[..., Any], keyword: str) -> bool:
