@@ -31,6 +31,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.joins import PRODUCT
 from distarray.expr.op import declare
 from distarray.expr.params import ContractParams, Labels
+from distarray.ops.creation import operand_node
 from distarray.ops.elementwise import astype, conj, multiply
 from distarray.ops.families import Array, one_array, ready_made, ufunc_of
 from distarray.ops.lenses import diagonal_lens, permute_lens
@@ -83,17 +84,13 @@ def _extents(shapes: tuple[tuple[int, ...], ...], labels: tuple[Labels, ...]) ->
 
 
 @lru_cache(maxsize=1024)
-def _alone(forms: tuple[Labels, ...], result: Labels) -> tuple[tuple[int, ...], ...]:
+def alone(forms: tuple[Labels, ...], result: Labels) -> tuple[tuple[int, ...], ...]:
+    """Return for each operand the axes whose labels neither another operand nor the result has."""
     found = []
     for i, own in enumerate(forms):
         others = {label for j, o in enumerate(forms) if j != i for label in o}
         found.append(tuple([a for a, label in enumerate(own) if label not in others and label not in result]))
     return tuple(found)
-
-
-def alone(forms: Sequence[Labels], result: Labels) -> tuple[tuple[int, ...], ...]:
-    """Return for each operand the axes whose labels neither another operand nor the result has."""
-    return _alone(tuple(forms), tuple(result))
 
 
 def contraction(
@@ -104,7 +101,7 @@ def contraction(
     Of its floating-point events numpy tells by `name`.
     """
     plain, forms, extents = plain_loops(nodes, labels)
-    for i, axes in enumerate(alone(forms, result)):
+    for i, axes in enumerate(alone(tuple(forms), result)):
         if axes:
             plain[i] = _sum(astype(plain[i], dtype, copy=False), axis=axes, dtype=dtype)
             forms[i] = tuple(label for a, label in enumerate(forms[i]) if a not in axes)
@@ -118,9 +115,7 @@ def contraction(
         return windowed
     agg = "any" if dtype.kind == "b" else "sum"
     params = ContractParams(tuple(forms), result, PRODUCT, agg, name=name)
-    made = bind(EINSUM, plain, tuple(extents[label] for label in result), dtype, params)
-    assert type(made) is Expr
-    return made
+    return bind(EINSUM, plain, tuple(extents[label] for label in result), dtype, params)
 
 
 def _without_repeats(node: Expr, labels: Labels) -> tuple[Expr, Labels]:
@@ -283,13 +278,6 @@ def tensordot(x1: Array, x2: Array, /, axes: int | tuple[Sequence[int], Sequence
     return box(contraction((a, b), (own, tuple(other)), result, dtype, "dot"))
 
 
-def scalar_node(value: Any, env: Any) -> Expr:
-    """Return a number as an operand."""
-    from distarray.ops.creation import full
-
-    return full((), value, np.asarray(value).dtype, env)
-
-
 @ready_made(2)
 def outer(x1: Array, x2: Array, /) -> Array:
     """Return all products of the elements of two vectors; arrays are flattened first."""
@@ -342,7 +330,7 @@ def vdot(a: Array, b: Array, /) -> Array:
 def _pair(name: str, a: Array, b: Array) -> tuple[Expr, Expr, Any]:
     """Return two operands; of a number numpy makes an array first, of the number's own dtype."""
     operands = unbox(name, (a, b))
-    x, y = (n if type(n) is Expr else scalar_node(n, operands.env) for n in operands.nodes)
+    x, y = (operand_node(n, operands.env) for n in operands.nodes)
     return x, y, operands.box
 
 

@@ -6,9 +6,8 @@ import numpy as np
 
 from distarray.arguments import host_array, integer, normalize_axis, shown
 from distarray.expr.bind import bind_get, unbox
-from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops.creation import constant
+from distarray.ops.creation import operand_node
 from distarray.ops.elementwise import astype, not_equal, subtract
 from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.joining import as_arrays, concat
@@ -31,9 +30,7 @@ def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array = None, appe
     parts = [x]
     for name, value, at in (("prepend", prepend, 0), ("append", append, len(parts))):
         if value is not None:
-            extra = unbox("diff", (x, value)).nodes[1]
-            if type(extra) is not Expr:
-                extra = constant((), extra, np.asarray(extra).dtype, node.env)
+            extra = operand_node(unbox("diff", (x, value)).nodes[1], node.env)
             if extra.ndim == 0:
                 extra = broadcast_to(extra, (*node.shape[:axis], 1, *node.shape[axis + 1 :]))
             if _beside_axis(extra.shape, axis) != _beside_axis(node.shape, axis):

@@ -20,12 +20,12 @@ from distarray import config, hooks
 from distarray.arguments import choice
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, bind_get, unbox
-from distarray.expr.expr import RESHARD, Expr
+from distarray.expr.expr import RESHARD, Expr, cut_of
 from distarray.expr.joins import Join
 from distarray.expr.op import declare
 from distarray.expr.params import ContractParams, Labels
-from distarray.ops.contractions import EINSUM, alone, contraction, plain_loops, scalar_node
-from distarray.ops.creation import constant
+from distarray.ops.contractions import EINSUM, alone, contraction, plain_loops
+from distarray.ops.creation import constant, operand_node
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array
 from distarray.ops.lenses import permute_lens
@@ -193,7 +193,7 @@ class _Expression:
         self.joining, self.agg = parse_join(join, len(arrays)), parse_agg(agg)
         unboxed = unbox("einsum", arrays)
         self.box = unboxed.box
-        nodes = [n if type(n) is Expr else scalar_node(n, unboxed.env) for n in unboxed.nodes]
+        nodes = [operand_node(n, unboxed.env) for n in unboxed.nodes]
         terms, target = resolve_ellipses(terms, result, nodes)
         extents = extents_of(terms, nodes)
         number = {label: i for i, label in enumerate(extents)}
@@ -340,7 +340,7 @@ class _Expression:
         check_elements(self.agg, [n for i, n in extents.items() if i not in out])
         if self.is_factored:
             # alone labels go first: agg_jk join(x_ij, y_jk) = agg_j join(x_ij, agg_k y_jk)
-            for i, axes in enumerate(alone(labels, out)):
+            for i, axes in enumerate(alone(tuple(labels), out)):
                 if axes:
                     nodes[i] = aggregate(self.agg, nodes[i], axes, nodes[i].dtype)
                     labels[i] = tuple(label for a, label in enumerate(labels[i]) if a not in axes)
@@ -378,9 +378,7 @@ class _Expression:
         monoid = "any" if (self.agg, dtype.kind) == ("sum", "b") else self.agg
         params = ContractParams(tuple(labels), out, join, monoid)
         late = (self.joining.function,) if self.joining.is_users else None
-        made = bind(op, nodes, tuple([extents[label] for label in out]), dtype, params, late)
-        assert type(made) is Expr
-        return made
+        return bind(op, nodes, tuple([extents[label] for label in out]), dtype, params, late)
 
 
 def _given_dtype(joining: Joining, dtypes: Sequence[DType]) -> DType:
@@ -411,7 +409,7 @@ def _aligned(node: Expr, own: Labels, order: Labels) -> Expr:
 
 def _parts(node: Expr) -> Parts:
     """Return the parts of an array that lies in tiles, where they divide its extents."""
-    known = node.pin if node.memo is None or node.memo.on_client else node.memo.sharding
+    known = cut_of(node)
     if known is None or known.n_tiles == 1 or any(n % k for n, k in zip(node.shape, known.parts)):
         return None
     return known.parts

@@ -24,7 +24,7 @@ from distarray.ops.elementwise import conj, multiply, real
 from distarray.ops.joining import concat
 from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import flip, swapaxes
-from distarray.sharding.sharding import Sharding
+from distarray.ops.programs import over_all_places
 from distarray.types import DType
 
 #: params: (name of the function, n, norm)
@@ -54,8 +54,7 @@ def transform(name: str, x: Expr, n: int, norm: str) -> Expr:
     places = _places(x)
     if not places or n < places * places:
         length = n // 2 + 1 if name in ("rfft", "ihfft") else n
-        made: Expr = bind(FFT, (x,), (*x.shape[:-1], length), result_dtype(name, x.dtype), (name, n, norm))
-        return made
+        return bind(FFT, (x,), (*x.shape[:-1], length), result_dtype(name, x.dtype), (name, n, norm))
     if name in _SIGN:
         return _long(name, _fitted(x, n), norm, places)
     if name == "rfft":
@@ -142,8 +141,7 @@ def _bluestein(name: str, x: Expr, norm: str) -> Expr:
     made: Expr = multiply(multiply(convolved, chirp), scale)
     # Not as the first part of the convolution lies, which leaves half of the members without an element.
     if x.env.team is not None:
-        mesh = x.env.team.mesh
-        made = made.with_pin(Sharding(mesh, (*[()] * (x.ndim - 1), tuple(reversed(mesh.names)))))
+        made = made.with_pin(over_all_places(x, x.ndim, x.ndim - 1))
     return made
 
 

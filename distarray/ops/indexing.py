@@ -89,9 +89,7 @@ def positions_of(array: Any, n: int, axis: int, env: Environment) -> Expr:
         is_plain = block.dtype == np.int64 and are_positions(block, n, axis)
         return node if is_plain else _ours(block, n, axis, env)
     extent = constant((), n, np.dtype(np.int64), node.env)
-    positions = bind(POSITIONS, (node, extent), node.shape, np.dtype(np.int64), (axis,))
-    assert type(positions) is Expr
-    return positions
+    return bind(POSITIONS, (node, extent), node.shape, np.dtype(np.int64), (axis,))
 
 
 def _ours(indices: HostArray, n: int, axis: int, env: Environment) -> Expr:
@@ -127,9 +125,7 @@ def _taken(view: Expr, arrays: Sequence[Expr], shape: Shape, params: IndexParams
     """Return the elements of a view at positions, one array of them for each of the axes that `params` names."""
     if view.nbytes >= SHARE * LOOKED_AT and view.memo is None:
         view, arrays = _made_apart(view, params.axes, list(arrays))
-    found = bind(TAKE, (view, *arrays), shape, view.dtype, params)
-    assert type(found) is Expr
-    return found
+    return bind(TAKE, (view, *arrays), shape, view.dtype, params)
 
 
 def _made_apart(view: Expr, axes: Sequence[int], arrays: list[Expr]) -> tuple[Expr, list[Expr]]:
@@ -153,7 +149,7 @@ def _made_apart(view: Expr, axes: Sequence[int], arrays: list[Expr]) -> tuple[Ex
 
 
 def _runs(at: HostArray) -> tuple[HostArray, HostArray]:
-    """Return where the runs of some positions begin and end: longer gaps are left out first, at most `MOST_RUNS`.
+    """Return where the runs of some positions begin and end: as many as `MOST_RUNS`, between the longest gaps.
 
     >>> [ends.tolist() for ends in _runs(np.array([7, 3, 4, 9, 3]))]
     [[3, 7, 9], [5, 8, 10]]
@@ -325,7 +321,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
     """
     choice(mode, ("raise", "wrap", "clip"), "mode")
     refuse_loose_axis(axis)
-    node, box = one_array("take", x) if not _is_host(x) else _adopt(x, indices)
+    node, box = one_array("take", x)
     node, axis = along(node, axis)
     n = node.shape[axis]
     index = _integers(indices)
@@ -345,13 +341,6 @@ def _is_host(x: Array) -> bool:
     return type(x) is not Expr and not hasattr(type(x), "__dx_node__")
 
 
-def _adopt(x: Array, indices: Array) -> tuple[Expr, Any]:
-    operands = unbox("take", (np.asarray(x), indices))
-    node = operands.nodes[0]
-    assert type(node) is Expr
-    return node, operands.box
-
-
 def _integers(indices: Array) -> Array:
     """Return the index arrays as they are, host data as an array of integers."""
     array = host_positions(indices, "indices") if _is_host(indices) else indices
@@ -366,14 +355,12 @@ def _integers(indices: Array) -> Array:
 
 def confined(indices: Array, n: int, mode: str) -> Array:
     """Return positions within ``0 .. n - 1``: modulo `n` with the mode ``wrap``, else the nearest ones."""
-    from distarray.ops.elementwise import astype, clip, remainder
-
     # As positions: `n` may be more than the dtype of the indices holds.
     if _is_host(indices):
         array = host_positions(indices, "indices").astype(np.intp, copy=False)
         return array % n if mode == "wrap" else np.clip(array, 0, n - 1)
     indices = astype(indices, np.intp, copy=False)
-    return remainder(indices, n) if mode == "wrap" else clip(indices, 0, n - 1)
+    return elementwise.remainder(indices, n) if mode == "wrap" else elementwise.clip(indices, 0, n - 1)
 
 
 @by_numpy(np.take_along_axis)

@@ -26,7 +26,7 @@ from distarray.expr.affine import Affine
 from distarray.expr.bind import Box, bind_create, bind_get, bind_put, bind_reshape, unbox
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops.creation import EMPTY, constant
+from distarray.ops.creation import EMPTY, constant, operand_node
 from distarray.ops.elementwise import as_array, warn_of_lost_imaginary_part
 from distarray.ops.families import Array, by_numpy, one_array, ready_made, view
 from distarray.ops.lenses import expand_lens, slice_lens
@@ -66,7 +66,7 @@ def _unboxed(name: str, arrays: Iterable[Array], *, is_weak: bool = False) -> tu
     if is_weak and any(type(n) is not Expr for n in given):
         dtype = np.result_type(*(n.dtype if type(n) is Expr else type(n)(1) for n in given))
         given = [n if type(n) is Expr else np.asarray(n).astype(dtype)[()] for n in given]
-    nodes = [n if type(n) is Expr else constant((), n, np.asarray(n).dtype, operands.env) for n in given]
+    nodes = [operand_node(n, operands.env) for n in given]
     return nodes, operands.env, operands.box
 
 

@@ -69,6 +69,4 @@ def scattered(places: Expr, values: Expr, n: int, cut: Sharding | None) -> Expr:
     """
     regular = None if cut is None else Sharding(cut.mesh, cut.axes[:1])
     base = bind_create(EMPTY, (n,), values.dtype, values.env, (), None, regular)
-    new = bind(TAKE_PUT, (base, values, places), (n,), values.dtype, IndexParams((0,), 0, 1))
-    assert type(new) is Expr
-    return new
+    return bind(TAKE_PUT, (base, values, places), (n,), values.dtype, IndexParams((0,), 0, 1))

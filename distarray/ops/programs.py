@@ -55,6 +55,17 @@ def run(name: str, program: Program) -> Any:
     return hooks.drive(name, program)
 
 
+def asked(name: str, value: Expr, kept: tuple[Expr, ...] = ()) -> HostArray:
+    """Return the value of a node, computed at the call with nodes that stay where they lie."""
+
+    def program() -> Program:
+        (found,) = yield Ask((value,), kept)
+        return found
+
+    found: HostArray = run(name, program())
+    return found
+
+
 def together(programs: Sequence[Program]) -> Generator[Ask, tuple[HostArray, ...], list[Any]]:
     """Yield a program that runs others side by side and returns what they return: they ask at the same time, hence
     once.
@@ -84,11 +95,16 @@ def together(programs: Sequence[Program]) -> Generator[Ask, tuple[HostArray, ...
     return results
 
 
-def _even_cut(node: Expr, ndim: int) -> Sharding | None:
-    """Return axis 0 of `ndim` cut evenly over all places of a node's team; None if that is one tile."""
+def over_all_places(node: Expr, ndim: int, axis: int = 0) -> Sharding:
+    """Return one axis of `ndim` cut evenly over all places of a node's team."""
     assert node.env.team is not None
     mesh = node.env.team.mesh
-    cut = Sharding(mesh, (tuple(reversed(mesh.names)), *[()] * (ndim - 1)))
+    return Sharding(mesh, (*[()] * axis, tuple(reversed(mesh.names)), *[()] * (ndim - axis - 1)))
+
+
+def _even_cut(node: Expr, ndim: int) -> Sharding | None:
+    """Return axis 0 of `ndim` cut evenly over all places of a node's team; None if that is one tile."""
+    cut = over_all_places(node, ndim)
     return cut if cut.n_tiles > 1 else None
 
 

@@ -45,7 +45,7 @@ from distarray.ops.indexing import take_along_axis
 from distarray.ops.joining import joined
 from distarray.ops.lenses import permute_lens, slice_lens
 from distarray.ops.manipulation import broadcast_to, moveaxis
-from distarray.ops.programs import Ask, Program, run, together
+from distarray.ops.programs import Ask, asked, run, together
 from distarray.ops.reductions import any as _any
 from distarray.ops.reductions import cumsum, mean
 from distarray.ops.reductions import sum as _sum
@@ -258,10 +258,7 @@ def _points(name: str, q: Any) -> HostArray:
     if not name.endswith("percentile"):
         limits = "Quantiles must be in the range [0, 1]"
     else:
-        points, limits = (
-            np.asarray(np.true_divide(points, 100)),
-            "Percentiles must be in the range [0, 100]",
-        )
+        points, limits = np.asarray(np.true_divide(points, 100)), "Percentiles must be in the range [0, 100]"
     if not ((points >= 0) & (points <= 1)).all():
         raise ValueError(f"{limits}, not q={shown(q)}")
     return points
@@ -314,15 +311,8 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
     row, axes, _ = _last(node, axis)
     if row.shape[-1] == 0:
         raise IndexError(f"{name} of an empty slice: shape {node.shape}, axes {axes}")
-    own = unbox(
-        name,
-        (
-            node,
-            weights
-            if hasattr(type(weights), "__dx_node__") or type(weights) is Expr
-            else host_array(weights, "weights"),
-        ),
-    ).nodes[1]
+    is_array = hasattr(type(weights), "__dx_node__") or type(weights) is Expr
+    own = unbox(name, (node, weights if is_array else host_array(weights, "weights"))).nodes[1]
     assert type(own) is Expr
     if own.shape != node.shape:
         if axis is None:
@@ -336,7 +326,7 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
         order = sorted(range(own.ndim), key=lambda i: axes[i])
         moved = bind_get(own, permute_lens(own.shape, order))
         own = broadcast_to(bind_reshape(moved, wide), node.shape)
-    if run(name, _asked(less(own, 0))):
+    if asked(name, _any(less(own, 0))):
         raise ValueError("Weights must be non-negative.")
     counted = astype(_last(own, axis)[0], np.dtype(np.float64), copy=False)
     if name.startswith("nan") and _has_nan(node.dtype):
@@ -346,7 +336,7 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
     sums = cumsum(take_along_axis(counted, order_of), axis=-1)
     if not name.startswith("nan"):
         total = _at_end(sums)
-        if run(name, _asked(logical_or(equal(total, 0), logical_not(isfinite(total))))):
+        if asked(name, _any(logical_or(equal(total, 0), logical_not(isfinite(total))))):
             raise ValueError("Weights included NaN, inf or were all zero.")
     cdf = divide(sums, _at_end(sums))
     if q.dtype.kind == "f":
@@ -364,12 +354,6 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
     if _has_nan(node.dtype) and not name.startswith("nan"):
         made = where(isnan(_at_end(ranked_row)), _at_end(ranked_row), made)
     return bind_reshape(moveaxis(made, -1, 0), (*q.shape, *rest))
-
-
-def _asked(mask: Expr) -> Program:
-    """Return a program: whether there is a true element."""
-    (found,) = yield Ask((_any(mask, axis=None),))
-    return bool(found)
 
 
 def _at_end(row: Expr) -> Expr:

@@ -36,7 +36,7 @@ from distarray.ops.elementwise import (
 )
 from distarray.ops.elementwise import astype as _astype
 from distarray.ops.families import Array, one_array, ready_made
-from distarray.ops.programs import Ask, Program, run
+from distarray.ops.programs import asked
 from distarray.ops.sliding import SLIDING, over_windows
 from distarray.ops.ufunc_methods import accumulate, in_dtype
 from distarray.types import AxesLike, DType, DTypeLike
@@ -404,16 +404,9 @@ def average(
         w = broadcast_to(reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape))), x.shape)
     dtype = np.result_type(x.dtype, w.dtype, np.float64) if x.dtype.kind in "bium" else np.result_type(x.dtype, w.dtype)
     scale = sum(w, axis=axis, dtype=dtype, keepdims=keepdims)
-
-    is_zero = one_array("average", any(equal(scale, 0)))[0]
-
-    def program() -> Program:
-        (has_none,) = yield Ask((is_zero,), kept=(one_array("average", scale)[0],))
-        if has_none:
-            raise ZeroDivisionError("Weights sum to zero, can't be normalized")
-        return None
-
-    run("average", program())
+    is_zero, kept = (one_array("average", x)[0] for x in (any(equal(scale, 0)), scale))
+    if asked("average", is_zero, (kept,)):
+        raise ZeroDivisionError("Weights sum to zero, can't be normalized")
     products = multiply(_astype(values, dtype, copy=False), _astype(w, dtype, copy=False))  # one of i8 would wrap
     total = divide(sum(products, axis=axis, dtype=dtype, keepdims=keepdims), scale)
     return (total, scale) if returned else total

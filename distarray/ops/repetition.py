@@ -11,7 +11,6 @@ from distarray.arguments import (
     MAX_NDIM,
     host_positions,
     integers,
-    normalize_axis,
     parse_shape,
     refuse_loose_axis,
     shown,
@@ -21,6 +20,7 @@ from distarray.expr.bind import bind_create, bind_get, bind_reshape
 from distarray.expr.expr import Expr
 from distarray.ops.creation import EMPTY
 from distarray.ops.families import Array, one_array, ready_made
+from distarray.ops.indexing import along, take
 from distarray.types import Shape
 
 
@@ -31,13 +31,7 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
     """
     refuse_loose_axis(axis)
     node, box = one_array("repeat", x)
-    if axis is None:
-        node = bind_reshape(node, (node.size,))
-        axis = 0
-    elif node.ndim == 0:
-        node = bind_reshape(node, (1,))
-        axis = normalize_axis(axis, 1)
-    axis = normalize_axis(axis, node.ndim)
+    node, axis = along(node, axis)
     n = node.shape[axis]
     many = host_positions(repeats, "repeats")
     if many.ndim > 1:
@@ -50,8 +44,6 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
     if n and (many < 0).any():
         raise ValueError(f"repeats may not contain negative values: repeats={shown(repeats)}")
     if many.size != 1:
-        from distarray.ops.indexing import take
-
         return box(take(node, np.repeat(np.arange(n), many), axis=axis))
     counts = max(int(many.reshape(())), 0)
     # repeat(x, r) = reshape(broadcast(x[..., :, None], r))

@@ -79,9 +79,7 @@ def searchsorted(x1: Array, x2: Array, /, side: str = "left", sorter: Array = No
 
 def interpolated(x: Expr, knots: Expr, values: Expr) -> Expr:
     """Return what NumPy makes of the positions `x` between points whose vectors are whole at each place."""
-    made = bind(INTERP, (x, knots, values), x.shape, np.result_type(values.dtype, np.float64))
-    assert type(made) is Expr
-    return made
+    return bind(INTERP, (x, knots, values), x.shape, np.result_type(values.dtype, np.float64))
 
 
 def _searched(row: Expr, sought: Expr, side: str) -> Expr:
@@ -93,9 +91,7 @@ def _searched(row: Expr, sought: Expr, side: str) -> Expr:
         if row.nbytes > max(WHOLE_NBYTES, sought.nbytes // cut.n_tiles):
             found: Expr = run("searchsorted", _sorted_together(row, sought, side, cut))
             return found
-    made = bind(SEARCHSORTED, (row, sought), sought.shape, np.dtype(np.intp), (side,))
-    assert type(made) is Expr
-    return made
+    return bind(SEARCHSORTED, (row, sought), sought.shape, np.dtype(np.intp), (side,))
 
 
 def _counted(row: Expr, sought: Expr, side: str, bounds: tuple[int, ...], cut: Sharding) -> Expr:

@@ -19,7 +19,7 @@ from distarray.expr.op import declare
 from distarray.ops import reductions
 from distarray.ops.families import Array
 from distarray.ops.manipulation import moveaxis
-from distarray.ops.programs import Ask, Program, run
+from distarray.ops.programs import asked
 from distarray.types import DType, HostArray
 
 #: params: (rule, name, number of segments, correction); operands: the array with the axis first, and its labels.
@@ -27,20 +27,7 @@ SEGMENT_REDUCE = declare("segment_reduce", "fold")
 #: A `SEGMENT_REDUCE` whose labels are known only when it runs: its kernel raises where a label is no segment's number.
 SEGMENT_REDUCE_ALL = declare("segment_reduce_all", "fold", may_raise=True)
 
-#: numpy's function whose dtype the result has; None: that of the operand.
-_DTYPE_OF: dict[str, str | None] = {
-    "sum": "sum",
-    "prod": "prod",
-    "max": "max",
-    "min": "min",
-    "mean": "mean",
-    "var": "var",
-    "count": "count_nonzero",
-    "any": "any",
-    "all": "all",
-    "first": None,
-    "last": None,
-}
+_FUNCTIONS = ("sum", "prod", "max", "min", "mean", "var", "count", "any", "all", "first", "last")
 
 
 def segment_reduce(
@@ -103,8 +90,8 @@ def segment_reduce(
     >>> dx.segment_reduce(x, [1, 0, 1, 0], func="mean").tolist()
     [3.0, 2.0]
     """
-    if func not in _DTYPE_OF:
-        raise ValueError(f"segment_reduce: func={func!r} is none of {', '.join(_DTYPE_OF)}")
+    if func not in _FUNCTIONS:
+        raise ValueError(f"segment_reduce: func={func!r} is none of {', '.join(_FUNCTIONS)}")
     if mode not in ("raise", "drop"):
         raise ValueError(f"segment_reduce: mode={mode!r} is none of raise, drop")
     if isinstance(labels, list | tuple | range):
@@ -153,24 +140,18 @@ def _largest(labels: Any, codes: Expr) -> int:
         return -1
     if isinstance(labels, np.ndarray):
         return max(-1, int(np.max(labels)))
-    return max(-1, int(run("segment_reduce", _asked(reductions.max(codes)))))
-
-
-def _asked(node: Expr) -> Program:
-    (value,) = yield Ask(values=(node,))
-    return value
+    return max(-1, int(asked("segment_reduce", reductions.max(codes))))
 
 
 @lru_cache(maxsize=1024)
 def _dtype(func: str, dtype: DType) -> DType:
-    name = _DTYPE_OF[func]
-    if name is None:
+    if func in ("first", "last"):
         return dtype
-    if name == "count_nonzero":
+    if func == "count":
         return np.dtype(np.intp)
-    if name in ("max", "min") and dtype.kind == "c":
+    if func in ("max", "min") and dtype.kind == "c":
         raise TypeError(f"segment_reduce: func={func!r} needs an order, which {dtype} has not")
-    return as_dtype(getattr(np, name)(np.ones(1, dtype)).dtype)
+    return as_dtype(getattr(np, func)(np.ones(1, dtype)).dtype)
 
 
 def segment_sum(

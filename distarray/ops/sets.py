@@ -16,7 +16,7 @@ from distarray.expr.bind import bind, bind_get, bind_reshape, bind_tiles, unbox
 from distarray.expr.expr import Expr, source
 from distarray.expr.op import declare
 from distarray.ops.counting import counted
-from distarray.ops.creation import full
+from distarray.ops.creation import full, operand_node
 from distarray.ops.differences import diff
 from distarray.ops.elementwise import astype, equal, greater, logical_and, logical_not, logical_or, subtract
 from distarray.ops.families import Array, by_numpy, one_array
@@ -206,7 +206,7 @@ def _are_comparable(one: DType, other: DType) -> bool:
 def isin(x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
     """Return where the elements of `x1` are among those of `x2`; nan is in nothing."""
     operands = unbox("isin", (x1, x2))
-    x, among = [n if type(n) is Expr else full((), n, np.asarray(n).dtype, operands.env) for n in operands.nodes]
+    x, among = [operand_node(n, operands.env) for n in operands.nodes]
     flat = bind_reshape(among, (among.size,))
     if not flat.size or not _are_comparable(x.dtype, flat.dtype):
         found: Any = full(x.shape, False, np.dtype(np.bool_), operands.env)

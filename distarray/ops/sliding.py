@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 
 from distarray.expr.bind import bind_create, bind_get, bind_windows
-from distarray.expr.expr import GET, Expr
+from distarray.expr.expr import GET, Expr, cut_of
 from distarray.expr.lens import Affine, Sliding
 from distarray.expr.op import declare
 from distarray.expr.params import SlidingParams
 from distarray.expr.rewrite import FULL
 from distarray.expr.tiles import Bounds, Windows
 from distarray.ops import elementwise
+from distarray.ops.lenses import slice_lens
+from distarray.ops.programs import over_all_places
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType
 
@@ -81,16 +83,13 @@ def _bound(x: Expr, sliding: Sliding) -> Expr:
 
 def _cut(x: Expr) -> Sharding | None:
     """Return how the tiles of a view of windows follow its source; None for one tile."""
-    known = x.memo.sharding if x.memo is not None and not x.memo.on_client else x.pin
+    known = cut_of(x)
     if known is not None:
         return known if known.n_tiles > 1 else None
     if x.env.team is None or not x.ndim or x.nbytes <= x.env.block_nbytes:
         return None
-    mesh = x.env.team.mesh
-    axis = max(range(x.ndim), key=lambda a: (x.shape[a] >= mesh.size, -a))
-    axes: list[tuple[str, ...]] = [()] * x.ndim
-    axes[axis] = tuple(reversed(mesh.names))
-    cut = Sharding(mesh, tuple(axes))
+    n = x.env.team.mesh.size
+    cut = over_all_places(x, x.ndim, max(range(x.ndim), key=lambda a: (x.shape[a] >= n, -a)))
     return cut if cut.n_tiles > 1 else None
 
 
@@ -164,43 +163,32 @@ def _made(name: str, x: Expr, view: Expr, is_alone: bool, dtype: DType, less: fl
     return _as(made, dtype) if name not in ("max", "min") else made
 
 
-def _as(x: Expr, dtype: DType) -> Expr:
-    return x if x.dtype == dtype else elementwise.astype(x, dtype)
+def _as(x: Expr, dtype: Any) -> Expr:
+    made: Expr = elementwise.astype(x, dtype, copy=False)
+    return made
 
 
 def _wide(x: Expr, dtype: DType) -> Expr:
     """Return an array in the dtype in which sums run: half floats in single, as numpy does."""
-    return _as(x, np.dtype(np.float32) if dtype == np.float16 else dtype)
+    return _as(x, np.float32 if dtype == np.float16 else dtype)
 
 
-def _kept(x: Expr, dtype: DType) -> Expr:
-    return x
-
-
-def _is_true(x: Expr, dtype: DType) -> Expr:
-    return _as(x, np.dtype(np.bool_))
-
-
-def _is_not_zero(x: Expr, dtype: DType) -> Expr:
-    return _as(_is_true(x, dtype), dtype)
-
-
+#: How two neighbours combine, and what is done with elements before, in a reduction to some dtype.
 _COMBINED: dict[str, tuple[Combine, Callable[[Expr, DType], Expr]]] = {
     "sum": (elementwise.add, _wide),
     "mean": (elementwise.add, _wide),
     "prod": (elementwise.multiply, _wide),
-    "max": (elementwise.maximum, _kept),
-    "min": (elementwise.minimum, _kept),
-    "any": (elementwise.logical_or, _is_true),
-    "all": (elementwise.logical_and, _is_true),
-    "count_nonzero": (elementwise.add, _is_not_zero),
+    "max": (elementwise.maximum, lambda x, _: x),
+    "min": (elementwise.minimum, lambda x, _: x),
+    "any": (elementwise.logical_or, lambda x, _: _as(x, np.bool_)),
+    "all": (elementwise.logical_and, lambda x, _: _as(x, np.bool_)),
+    "count_nonzero": (elementwise.add, lambda x, dtype: _as(_as(x, np.bool_), dtype)),
 }
 
 
 def _part(x: Expr, axis: int, start: int, n: int) -> Expr:
     """Return `n` elements of an axis."""
-    shape = tuple([n if a == axis else m for a, m in enumerate(x.shape)])
-    return bind_get(x, Affine(shape, tuple([(a, start if a == axis else 0, 1) for a in range(x.ndim)])))
+    return bind_get(x, slice_lens(x.shape, axis, start, n))
 
 
 def _along(combine: Combine, x: Expr, window: int, axis: int) -> Expr:

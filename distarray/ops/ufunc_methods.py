@@ -21,7 +21,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import Op, declare
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
-from distarray.ops.programs import row_cut
+from distarray.ops.programs import over_all_places, row_cut
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, DTypeLike, HostArray
 
@@ -156,11 +156,8 @@ def _axis_cut(node: Expr, axis: int) -> Sharding | None:
         return Sharding(known.mesh, (known.axes[axis], *rest), (), (known.bounds[axis], *[None] * len(rest)))
     if node.env.team is None or node.nbytes <= node.env.block_nbytes:
         return None
-    mesh = node.env.team.mesh
     n = node.shape[axis]
-    if not node.size // n < mesh.size <= n:
-        return None
-    return Sharding(mesh, (tuple(reversed(mesh.names)), *rest))
+    return over_all_places(node, node.ndim) if node.size // n < node.env.team.mesh.size <= n else None
 
 
 # ---------------------------------------------------------------------------------------------------- segments

@@ -14,7 +14,7 @@ import numpy as np
 from distarray.expr.bind import bind
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
-from distarray.expr.params import Labels, SlidingParams, WindowProductParams
+from distarray.expr.params import Labels, WindowProductParams
 from distarray.ops.sliding import SLIDING
 from distarray.types import DType
 
@@ -29,40 +29,24 @@ def with_windows(
 ) -> Expr | None:
     """Return the sum of products of two operands if one is a view of windows that slide along axes of the result;
     otherwise None.
-    """
-    for i, node in enumerate(nodes):
-        if node.op is SLIDING and node.memo is None and node.dtype.kind in "biufc":
-            params: SlidingParams = node.params
-            (x,) = node.nodes()
-            own = labels[i]
-            if all(own[axis] in result for axis in params.axes):
-                return window_product(x, params, nodes[1 - i], (own, labels[1 - i]), result, dtype, known_as)
-    return None
-
-
-def window_product(
-    x: Expr,
-    sliding: SlidingParams,
-    other: Expr,
-    labels: tuple[Labels, Labels],
-    result: Labels,
-    dtype: DType,
-    known_as: str,
-) -> Expr:
-    """Return the sum of products of the windows of `x` with another array.
 
     Parameters
     ----------
-    sliding
-        The windows.
     labels
-        Of the windows, the axes within a window last, and of `other`: each in both or in the result.
-    result
-        Labels of the result, among them those of the axes that windows slide along.
+        Of each operand: each in both or in the result. The axes within a window are the last ones.
     known_as
         The function of numpy that tells of floating-point events.
     """
-    own, others = labels
+
+    def is_read(node: Expr, own: Labels) -> bool:
+        is_pending = node.op is SLIDING and node.memo is None and node.dtype.kind in "biufc"
+        return is_pending and all(own[axis] in result for axis in node.params.axes)
+
+    i = next((i for i, (node, own) in enumerate(zip(nodes, labels)) if is_read(node, own)), None)
+    if i is None:
+        return None
+    node, sliding = nodes[i], nodes[i].params
+    (x,), other, own, others = node.nodes(), nodes[1 - i], labels[i], labels[1 - i]
     extents = dict(zip(others, other.shape, strict=True))
     shown = [n - sum([w - 1 for w, a in zip(sliding.window, sliding.axes) if a == i]) for i, n in enumerate(x.shape)]
     extents |= dict(zip(own, (*shown, *sliding.window), strict=True))
@@ -74,10 +58,8 @@ def window_product(
     rule = f"{', '.join(' '.join(term) or '()' for term in terms)} -> {' '.join([f'l{label}' for label in result])}"
     if whole:
         rule += " | " + ", ".join([f"l{label}: whole" for label in whole])
-    params = WindowProductParams(rule, sliding.window, sliding.axes, labels, result, dtype.str, known_as)
-    made = bind(WINDOW_PRODUCT, (x, other), tuple([extents[label] for label in result]), dtype, params)
-    assert type(made) is Expr
-    return made
+    params = WindowProductParams(rule, sliding.window, sliding.axes, (own, others), result, dtype.str, known_as)
+    return bind(WINDOW_PRODUCT, (x, other), tuple([extents[label] for label in result]), dtype, params)
 
 
 def convolution(x: Expr, row: Expr, mode: str) -> Expr:
@@ -89,6 +71,4 @@ def convolution(x: Expr, row: Expr, mode: str) -> Expr:
     size = x.size + {"full": more, "same": 0, "valid": -more}[mode]
     dtype = np.convolve(np.zeros(1, x.dtype), np.zeros(1, row.dtype)).dtype
     rule = f"i-{before}+{more - before}, j -> i | j: whole"
-    made = bind(CONVOLUTION, (x, row), (size,), dtype, (rule, before))
-    assert type(made) is Expr
-    return made
+    return bind(CONVOLUTION, (x, row), (size,), dtype, (rule, before))

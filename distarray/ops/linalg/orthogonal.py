@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from distarray.arguments import shown
 from distarray.expr.bind import bind, bind_create, bind_get, bind_put, bind_tiles
-from distarray.expr.expr import Expr
+from distarray.expr.expr import Expr, lying
 from distarray.expr.op import declare
 from distarray.expr.tiles import Bounds
 from distarray.ops.creation import EMPTY, EYE
@@ -16,7 +16,7 @@ from distarray.ops.elementwise import multiply
 from distarray.ops.families import Array, ready_made
 from distarray.ops.lenses import expand_lens, slice_lens
 from distarray.ops.linalg.matrices import WHOLE, QRResult, boxed, matrices, several
-from distarray.ops.linalg.panels import Panels, deal, is_cut, is_tall, lies, recut, row_blocks, rows, transposed
+from distarray.ops.linalg.panels import Panels, deal, is_cut, is_tall, recut, row_blocks, rows, transposed
 from distarray.sharding.sharding import Sharding
 
 #: params: (mode,)
@@ -178,7 +178,7 @@ def _r_of(parts: Sequence[tuple[Expr, int]], node: Expr) -> Expr:
     """Return the triangle, from its columns as rows and where they begin."""
     m, n = node.shape
     shape = (min(m, n), n)
-    made = bind_create(EMPTY, shape, node.dtype, node.env, (), None, lies(node) if shape == node.shape else None)
+    made = bind_create(EMPTY, shape, node.dtype, node.env, (), None, lying(node) if shape == node.shape else None)
     for part, start in parts:
         columns = bind_get(part, slice_lens(part.shape, 1, 0, shape[0]))
         made = bind_put(made, slice_lens(shape, 1, start, part.shape[0]), transposed(columns))
@@ -199,4 +199,4 @@ def _q_of(reflectors: Sequence[_Reflector], node: Expr, panels: Panels) -> Expr:
     for at in reversed(reflectors):
         made = panels.step(QR_BACKWARD, (made, bounds(stop)), [at.v, at.t], bounds(at.start), (m,))
         stop = at.start
-    return recut(transposed(made), lies(node) if k == n else None)
+    return recut(transposed(made), lying(node) if k == n else None)

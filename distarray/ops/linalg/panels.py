@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from distarray.expr.bind import bind_get, bind_map, bind_tiles
-from distarray.expr.expr import Expr
+from distarray.expr.expr import Expr, lying
 from distarray.expr.op import Op
 from distarray.expr.tiles import Bounds
 from distarray.ops.elementwise import ASTYPE, conj
 from distarray.ops.lenses import matrix_transpose_lens, slice_lens
-from distarray.ops.programs import row_cut
+from distarray.ops.programs import over_all_places, row_cut
 from distarray.sharding.sharding import Sharding
 
 #: Columns of a panel where the matrix has enough of them: a product with fewer is slow.
@@ -66,18 +66,11 @@ class Panels(NamedTuple):
         return made
 
 
-def lies(node: Expr) -> Sharding | None:
-    """Return how a node lies, or will lie because the user said so."""
-    if node.memo is None or (node.memo.on_client and node.pin is not None):
-        return node.pin
-    return node.memo.sharding
-
-
 def is_cut(node: Expr) -> bool:
     """Return whether one matrix is to be worked on by several members: it lies in several tiles, or is large."""
     if node.ndim != 2 or node.env.size == 1 or not node.size:
         return False
-    known = lies(node)
+    known = lying(node)
     if known is not None and known.n_tiles > 1:
         return True
     return node.nbytes > node.env.block_nbytes
@@ -104,12 +97,7 @@ def row_blocks(node: Expr) -> Sharding:
     """Return how a matrix that is cut lies in row blocks: as it does, if only its rows are cut; else evenly over its
     team.
     """
-    cut = row_cut(node)
-    if cut is None:
-        assert node.env.team is not None
-        mesh = node.env.team.mesh
-        cut = Sharding(mesh, (tuple(reversed(mesh.names)), ()))
-    return cut
+    return row_cut(node) or over_all_places(node, 2)
 
 
 def recut(node: Expr, cut: Sharding | None) -> Expr:

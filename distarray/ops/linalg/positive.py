@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from distarray.expr.bind import bind, bind_put, bind_tiles
-from distarray.expr.expr import Expr
+from distarray.expr.expr import Expr, lying
 from distarray.expr.op import declare
 from distarray.ops.creation import constant
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.lenses import slice_lens
 from distarray.ops.linalg.matrices import WHOLE, boxed, matrices
-from distarray.ops.linalg.panels import adjoint, deal, is_cut, lies, recut, rows
+from distarray.ops.linalg.panels import adjoint, deal, is_cut, recut, rows
 from distarray.sharding.sharding import Sharding
 
 #: params: (upper,)
@@ -33,7 +33,7 @@ def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     """
     node, box = matrices("cholesky", x, square=True)
     if is_cut(node):
-        (made,) = boxed("cholesky", box, [_by_panels(node, bool(upper), lies(one_array("cholesky", x)[0]))])
+        (made,) = boxed("cholesky", box, [_by_panels(node, bool(upper), lying(one_array("cholesky", x)[0]))])
         return made
     return box(bind(CHOLESKY, (node,), node.shape, node.dtype, (bool(upper),)))
 

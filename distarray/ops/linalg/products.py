@@ -166,5 +166,4 @@ def _diagonal_taken(node: Expr, offset: int) -> Expr:
     first = (max(-offset, 0), max(offset, 0))
     length = max(min(n[0] - first[0], n[1] - first[1]), 0)
     positions = [arange(start, start + length, 1, np.int64, node.env) for start in first]
-    taken: Expr = bind(TAKE, (node, *positions), (length,), node.dtype, IndexParams((0, 1), 0, 1))
-    return taken
+    return bind(TAKE, (node, *positions), (length,), node.dtype, IndexParams((0, 1), 0, 1))

@@ -9,13 +9,13 @@ from numpy.linalg import LinAlgError
 
 from distarray.expr.bind import bind, bind_create, bind_reshape, bind_tiles, unbox
 from distarray.expr.broadcasting import broadcast_shapes
-from distarray.expr.expr import Expr
+from distarray.expr.expr import Expr, lying
 from distarray.expr.op import declare
 from distarray.ops.creation import EYE
 from distarray.ops.elementwise import add, astype, exp, multiply
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.linalg.matrices import WHOLE, SlogdetResult, boxed, float_dtype, matrices, real_dtype, several
-from distarray.ops.linalg.panels import Panels, deal, is_cut, lies, recut, rows, transposed
+from distarray.ops.linalg.panels import Panels, deal, is_cut, recut, rows, transposed
 from distarray.ops.manipulation import expand_dims, squeeze
 
 INV = declare("inv", "block", rule=f"... i j -> ... j i | {WHOLE}", may_raise=True)
@@ -118,7 +118,7 @@ def inv(x: Array, /) -> Array:
     if is_cut(node):
         n = node.shape[0]
         found = transposed(_solved(node, bind_create(EYE, (n, n), node.dtype, node.env, (), 0)))
-        return boxed("inv", box, [recut(found, lies(one_array("inv", x)[0]))])[0]
+        return boxed("inv", box, [recut(found, lying(one_array("inv", x)[0]))])[0]
     return box(bind(INV, (node,), node.shape, node.dtype))
 
 
@@ -187,7 +187,7 @@ def solve(x1: Array, x2: Array, /) -> Array:
     cast = [astype(node, dtype, copy=False) for node in (a, right)]
     if is_cut(a) and right.ndim == 2 and right.shape[-1]:
         found = transposed(_solved(*cast))
-        found = recut(squeeze(found, axis=-1) if vector else found, lies(b))
+        found = recut(squeeze(found, axis=-1) if vector else found, lying(b))
         return boxed("solve", operands.box, [found])[0]
     found = bind(SOLVE, cast, (*lead, n, right.shape[-1]), dtype)
     return boxed("solve", operands.box, [squeeze(found, axis=-1) if vector else found])[0]
