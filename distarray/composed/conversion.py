@@ -244,8 +244,7 @@ def nested(items: Sequence[Any]) -> DistArray | None:
     shapes = sorted({x.shape for x in parts})
     if len(shapes) > 1:
         raise ValueError(f"the requested array has an inhomogeneous shape: its items are of the shapes {shapes}")
-    made: DistArray = joining.stack(parts)
-    return made
+    return joining.stack(parts)
 
 
 def _arrays_in(items: Sequence[Any], depth: int = 1) -> list[DistArray]:

@@ -66,7 +66,7 @@ def cov(
         centred = x - (x * weights).sum(axis=1, keepdims=True) / weights.sum()
         turned = (centred * weights).T
     product = contractions.matmul(centred, elementwise.conj(turned) if x.dtype.kind == "c" else turned)
-    return (product * (1 / divisor if divisor else math.inf)).squeeze()  # type: ignore[no-any-return]  # boxed as x is
+    return (product * (1 / divisor if divisor else math.inf)).squeeze()
 
 
 def _variables(m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray:
@@ -90,7 +90,7 @@ def _variables(m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray:
     more = more if rowvar or more.shape[0] == 1 else more.T
     if more.shape[1] != rows.shape[1]:
         raise ValueError(f"y has {more.shape[1]} observations, but m has {rows.shape[1]}")
-    return joining.concat([rows, more], axis=0)  # type: ignore[no-any-return]  # boxed as x is
+    return joining.concat([rows, more], axis=0)
 
 
 def _weights(x: DistArray, fweights: Any, aweights: Any, less: int) -> tuple[DistArray | None, float]:
@@ -139,4 +139,4 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     scaled = c / deviation[:, None] / deviation[None, :]
     # Rounding may lead out of the interval.
     parts = [elementwise.clip(part, -1, 1) for part in (scaled.real, scaled.imag)]
-    return parts[0] if scaled.dtype.kind != "c" else parts[0] + 1j * parts[1]  # type: ignore[no-any-return]
+    return parts[0] if scaled.dtype.kind != "c" else parts[0] + 1j * parts[1]

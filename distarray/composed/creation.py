@@ -154,8 +154,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> DistArray:
         raise ValueError("x must be a one-dimensional array or sequence.")
     n = x.shape[0] if N is None else parse_shape((count(N, "N"),), "N")[0]
     powers = np.arange(n) if increasing else np.arange(n)[::-1]
-    columns: DistArray = elementwise.pow(x.reshape(-1, 1), powers.copy())
-    return columns
+    return elementwise.pow(x.reshape(-1, 1), powers.copy())
 
 
 @spells_where
@@ -235,8 +234,7 @@ def _like(
     """
     x = as_distarray(x)
     if not is_named(team) and device is None and sharding is None and layout is None:
-        made: DistArray = x._like_this(partial(alike, dtype=dtype), None if shape is None else parse_shape(shape))
-        return made
+        return x._like_this(partial(alike, dtype=dtype), None if shape is None else parse_shape(shape))
     return make(
         x.shape if shape is None else shape,
         dtype=x.dtype if dtype is None else dtype,

@@ -343,7 +343,7 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
         raise ValueError(f"invalid entry in choice array: there are {n} choices")
     # Of one choice every element of `a` takes it: there is a condition, for the shape of the result.
     found = _chosen([x == i for i in range(max(n - 1, 1))], choices if n > 1 else choices * 2)
-    return into(out, elementwise.as_scalar(found), casting="unsafe")  # type: ignore[no-any-return]
+    return into(out, elementwise.as_scalar(found), casting="unsafe")
 
 
 @by_numpy(np.delete)
@@ -368,7 +368,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> DistArray:
     if not 0 < len(ends) <= 2 * FEW_RUNS:
         return x[(*low, np.flatnonzero(kept))]
     runs = [x[(*low, slice(*run))] for run in ends.reshape(-1, 2).tolist()]
-    return joining.concat(runs, axis=axis)  # type: ignore[no-any-return]  # boxed as x is
+    return joining.concat(runs, axis=axis)
 
 
 @by_numpy(np.insert)
@@ -401,13 +401,13 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArra
         at += n if at < 0 else 0
         with naming(values=values):
             given = broadcast_to(given, shape)
-        return joining.concat([x[(*low, slice(at))], given, x[(*low, slice(at, None))]], axis=axis)  # type: ignore[no-any-return]
+        return joining.concat([x[(*low, slice(at))], given, x[(*low, slice(at, None))]], axis=axis)
     # numpy finds the order, on positions: the k-th value stands behind all elements
     with naming(obj=obj):
         order = np.insert(np.arange(n), obj, n + np.arange(count))
     with naming(values=values):
         given = broadcast_to(given, shape)
-    return indexing.take(joining.concat([x, given], axis=axis), order, axis=axis)  # type: ignore[no-any-return]
+    return indexing.take(joining.concat([x, given], axis=axis), order, axis=axis)
 
 
 def _places(obj: Any, error: type[Exception] = IndexError) -> Any:  # a slice or a host array of integers or of a mask
@@ -437,4 +437,4 @@ def resize(a: Any, new_shape: Any) -> DistArray:
     if not x.size or not n:
         return zeros(new, x.dtype, team=x.team, device=x.device)
     repeated = x.copy() if n <= x.size else repetition.tile(x, -(-n // x.size))
-    return repeated[:n].reshape(new)  # type: ignore[no-any-return]  # boxed as x is
+    return repeated[:n].reshape(new)

@@ -70,7 +70,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
         n = builtins.max(n, most + 1)
         if least >= 0 and _fits(x, n):
             made = here[:n] if n <= guess else np.bincount(block.astype(np.intp, copy=False), minlength=n)
-            return x._on(source(made, x._env))  # type: ignore[no-any-return]  # boxed as `x` is
+            return x._on(source(made, x._env))
     elif weights is None and _fits(x, guess):
         counts, ends = persist(*counted_within(x, guess))
         least, most = ends._host().min(), ends._host().max()
@@ -81,7 +81,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
     n = builtins.max(n, int(most) + 1)
     if counts is None or n > guess:
         return _counts(x, weights, n)
-    return counts if n == guess else counts[:n].copy()  # type: ignore[no-any-return]  # boxed as `x` is
+    return counts if n == guess else counts[:n].copy()
 
 
 def _fits(at: DistArray, n: int) -> bool:
@@ -110,7 +110,7 @@ def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
             raise TypeError(f"Cannot cast array data from {weights.dtype!r} to {dtype!r} according to the rule 'safe'")
         weights = weights.astype(dtype, copy=False)
     if _fits(at, n):
-        return counted(at, weights, n)  # type: ignore[no-any-return]  # boxed as `at` is
+        return counted(at, weights, n)
     # A row of so many for each tile would be too much: the counts are cut, and elements travel to them.
     counts = zeros((n,), dtype, team=at.team, device=at.device)
     return counts.at[at].add(1 if weights is None else weights) if at.size else counts
@@ -133,7 +133,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> DistArray:
         raise ValueError(f"object too deep for desired array: bins={shown(bins)} must have one axis")
     side = "left" if right else "right"
     if _rise(edges, bins):
-        return elementwise.as_scalar(placed(x, edges, side))  # type: ignore[no-any-return]  # boxed as x is
+        return elementwise.as_scalar(placed(x, edges, side))
     return len(edges) - placed(x, edges[::-1], side)
 
 
@@ -163,7 +163,7 @@ def placed(x: DistArray, edges: Any, side: str) -> DistArray:
     """Return how many of the rising `edges` are below each element, those equal to it included on the ``right``
     side.
     """
-    return searching.searchsorted(beside(x, edges), x, side=side)  # type: ignore[no-any-return]  # boxed as x is
+    return searching.searchsorted(beside(x, edges), x, side=side)
 
 
 def _ends(range: Any) -> tuple[Any, Any]:
@@ -217,7 +217,7 @@ def _subtractable(a: Any) -> DistArray:
     if x.dtype != bool:
         return x
     warn_user(f"Converting input from {x.dtype} to {np.uint8} for compatibility.")
-    return x.astype(np.uint8)  # type: ignore[no-any-return]  # boxed as it is
+    return x.astype(np.uint8)
 
 
 def _beside_all(x: DistArray, weights: Any) -> DistArray:
@@ -405,7 +405,7 @@ def _of_dtype(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
         sums: Any = _counts(at, weights.real, n) + 1j * _counts(at, weights.imag, n)
     else:
         sums = _counts(at, weights, n)
-    return sums.astype(weights.dtype, copy=False)  # type: ignore[no-any-return]  # boxed as `at` is
+    return sums.astype(weights.dtype, copy=False)
 
 
 def _grid_nbytes(sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> int:

@@ -70,11 +70,10 @@ def _line(s: slice, dtype: DType | None) -> DistArray:
         if n != 1:
             step = (stop - start) / float(n - 1)
         dtype = np.result_type(start, stop, float(step)) if dtype is None else dtype
-        return arange(0, n, 1, dtype) * step + start  # type: ignore[no-any-return]  # boxed as it is
+        return arange(0, n, 1, dtype) * step + start
     if dtype is None:
         return arange(start, stop, step)
-    points: DistArray = arange(max(0, math.ceil((stop - start) / step)), dtype=dtype) * step + start
-    return points
+    return arange(max(0, math.ceil((stop - start) / step)), dtype=dtype) * step + start
 
 
 class _Joiner:
@@ -108,7 +107,7 @@ class _Joiner:
             for v in items:
                 if type(v) is int:
                     np.asarray(v, dtype)  # what does not fit is numpy's error, a cast would wrap around
-            return joining.concat([p if dtype is None else p.astype(dtype, copy=False) for p in parts], axis=axis)  # type: ignore[no-any-return]
+            return joining.concat([p if dtype is None else p.astype(dtype, copy=False) for p in parts], axis=axis)
 
     def _directive(self, text: str) -> tuple[int, int, int]:
         """Return axis, least number of axes, and where axes go, from text such as ``"0,2,1"``."""
@@ -142,7 +141,7 @@ def _part(item: Any, ndmin: int, first: int) -> DistArray:
         return part
     at = first + missing + 1 if first < 0 else first
     axes = list(range(ndmin))
-    return part.transpose(*axes[:at], *axes[missing:], *axes[at:missing])  # type: ignore[no-any-return]
+    return part.transpose(*axes[:at], *axes[missing:], *axes[at:missing])
 
 
 mgrid = _Coordinates(sparse=False)

@@ -111,7 +111,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
     Whether they are inside is computed at the call.
     """
     if not isinstance(indices, DistArray):
-        return np.unravel_index(indices, shape, order)  # type: ignore[no-any-return, call-overload]
+        return np.unravel_index(indices, shape, order)  # type: ignore[call-overload]
     _integers(indices)
     dims = parse_shape(shape)
     order = memory_order(order, ("C", "F"))
@@ -186,7 +186,7 @@ def _inside(at: DistArray, n: int, mode: str) -> DistArray:
     if mode == "wrap":
         return at % n
     if mode == "clip":
-        return elementwise.clip(at, 0, n - 1)  # type: ignore[no-any-return]  # boxed as its operand is
+        return elementwise.clip(at, 0, n - 1)
     if at.size and bool(((at < 0) | (at >= n)).any()):
         raise ValueError(f"invalid entry in coordinates array: dims has {n}")
     return at

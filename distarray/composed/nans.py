@@ -78,7 +78,7 @@ def _extreme(ufunc: np.ufunc, x: Any, axis: Any, out: Any, keepdims: Any, initia
     made = reduce(ufunc, x, axis, None, out, keepdims, initial, where)
     if out is not None or x.dtype.kind not in "fcmM":  # what is written to `out` is not looked at
         return made
-    return elementwise.warned(made, "All-NaN slice encountered", "nan")  # type: ignore[no-any-return]  # boxed
+    return elementwise.warned(made, "All-NaN slice encountered", "nan")
 
 
 @ready_made(1, is_boxed=True)
@@ -96,7 +96,7 @@ def nanmean(
     made = masked_mean(
         without_nan(x, 0.0), axis, dtype, keeps_axes(keepdims), counted, out, passes_nan=True, is_zero=where is True
     )
-    return into(out, made, casting="unsafe")  # type: ignore[no-any-return]
+    return into(out, made, casting="unsafe")
 
 
 @ready_made(1, is_boxed=True)
@@ -108,7 +108,7 @@ def nanvar(
     """Return the variance over `axis` of what is not nan; nan where too little is left."""
     x = as_distarray(x)
     _check_inexact(x, dtype, out)
-    return into(out, _nanvar(x, axis, dtype, out, ddof, keepdims, where, mean, correction), casting="unsafe")  # type: ignore[no-any-return]
+    return into(out, _nanvar(x, axis, dtype, out, ddof, keepdims, where, mean, correction), casting="unsafe")
 
 
 @ready_made(1, is_boxed=True)
@@ -120,7 +120,7 @@ def nanstd(
     """Return the standard deviation over `axis` of what is not nan; nan where too little is left."""
     x = as_distarray(x)
     _check_inexact(x, dtype, out)
-    return into(out, root(_nanvar(x, axis, dtype, out, ddof, keepdims, where, mean, correction), out))  # type: ignore[no-any-return]
+    return into(out, root(_nanvar(x, axis, dtype, out, ddof, keepdims, where, mean, correction), out))
 
 
 def _check_inexact(x: DistArray, dtype: DTypeLike, out: Any) -> None:
@@ -224,7 +224,7 @@ def _position(
     if x.size:
         nothing = reductions.all(nans, axis=axis, keepdims=keepdims)
         found = map_blocks(_there, found, nothing, dtype=found.dtype)  # which raises at the call, or waits
-    return into(out, found)  # type: ignore[no-any-return]
+    return into(out, found)
 
 
 def _there(position: Any, nothing: Any) -> Any:

@@ -54,8 +54,7 @@ def argwhere(a: Any, /) -> DistArray:
         return _boxed(x, _rows_of_nothing(mask))
     found = positions("argwhere", mask)
     if isinstance(found[0], Expr):
-        rows: DistArray = stack([x._on(node) for node in found], axis=-1)
-        return rows
+        return stack([x._on(node) for node in found], axis=-1)
     return _boxed(x, np.stack(found, axis=-1))
 
 
@@ -80,7 +79,7 @@ def compress(condition: Any, a: Any, /, axis: int | None = None, out: Any = None
     if mask.ndim != 1:
         raise ValueError("condition must be a 1-d array")
     (at,) = positions("compress", _true(mask)[1])
-    return into_copied(out, take(x, at if isinstance(at, np.ndarray) else x._on(at), axis=axis))  # type: ignore[no-any-return]
+    return into_copied(out, take(x, at if isinstance(at, np.ndarray) else x._on(at), axis=axis))
 
 
 @by_numpy(np.extract)

@@ -65,7 +65,7 @@ def sum(
 ) -> DistArray:
     """Return the sum over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
     if _is_plain(initial, where) and out is None:
-        return reductions.sum(x, axis, dtype, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
+        return reductions.sum(x, axis, dtype, keepdims=keeps_axes(keepdims))
     return reduce(np.add, x, axis, dtype, out, keepdims, initial, where)
 
 
@@ -83,7 +83,7 @@ def prod(
 ) -> DistArray:
     """Return the product over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
     if _is_plain(initial, where) and out is None:
-        return reductions.prod(x, axis, dtype, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
+        return reductions.prod(x, axis, dtype, keepdims=keeps_axes(keepdims))
     return reduce(np.multiply, x, axis, dtype, out, keepdims, initial, where)
 
 
@@ -95,7 +95,7 @@ def max(
 ) -> DistArray:  # fmt: skip
     """Return the largest element along `axis`, of all axes by default; nan where one is nan."""
     if _is_plain(initial, where) and out is None:
-        return reductions.max(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
+        return reductions.max(x, axis, keepdims=keeps_axes(keepdims))
     return reduce(np.maximum, x, axis, None, out, keepdims, initial, where)
 
 
@@ -107,7 +107,7 @@ def min(
 ) -> DistArray:  # fmt: skip
     """Return the smallest element along `axis`, of all axes by default; nan where one is nan."""
     if _is_plain(initial, where) and out is None:
-        return reductions.min(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
+        return reductions.min(x, axis, keepdims=keeps_axes(keepdims))
     return reduce(np.minimum, x, axis, None, out, keepdims, initial, where)
 
 
@@ -122,7 +122,7 @@ def any(
 ) -> DistArray:
     """Return whether any element along `axis` is true."""
     if _is_plain(NOT_GIVEN, where) and out is None:
-        return reductions.any(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
+        return reductions.any(x, axis, keepdims=keeps_axes(keepdims))
     return reduce(np.logical_or, x, axis, None, out, keepdims, where=where)
 
 
@@ -133,29 +133,29 @@ def all(
 ) -> DistArray:
     """Return whether all elements along `axis` are true."""
     if _is_plain(NOT_GIVEN, where) and out is None:
-        return reductions.all(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
+        return reductions.all(x, axis, keepdims=keeps_axes(keepdims))
     return reduce(np.logical_and, x, axis, None, out, keepdims, where=where)
 
 
 def _put(out: Any, result: Any) -> DistArray:
     """Return `result`, or `out` with it: numpy's reductions cast to anything, but for those that end with a ufunc."""
-    return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
+    return into(out, result, casting="unsafe")
 
 
 @ready_made(1)
 def count_nonzero(x: Any, /, axis: AxesLike = None, *, keepdims: bool = False) -> DistArray:
     """Return the number of elements along `axis` that are not zero."""
-    return reductions.count_nonzero(x, axis, keepdims=keepdims)  # type: ignore[no-any-return]
+    return reductions.count_nonzero(x, axis, keepdims=keepdims)
 
 
 @ready_made(1)
 def ptp(x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = NOT_GIVEN) -> DistArray:
     """Return the largest minus the smallest element along `axis`."""
     if out is None:
-        return reductions.ptp(x, axis, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
+        return reductions.ptp(x, axis, keepdims=keeps_axes(keepdims))
     largest = reduced_for(out, np.maximum, x, axis, None, keepdims)
     held = largest.astype(dtype_of_out(out, largest.dtype), copy=False)  # where numpy subtracts from it
-    return into(out, elementwise.subtract(held, reductions.min(x, axis, keepdims=keeps_axes(keepdims))))  # type: ignore[no-any-return]
+    return into(out, elementwise.subtract(held, reductions.min(x, axis, keepdims=keeps_axes(keepdims))))
 
 
 @ready_made(1)
@@ -194,7 +194,7 @@ def mean(
 ) -> DistArray:
     """Return the mean over `axis`, all axes by default; that of integers is double."""
     if _is_plain(NOT_GIVEN, where) and out is None and (dtype is None or as_dtype(dtype) != np.float16):
-        return reductions.mean(x, axis, dtype, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
+        return reductions.mean(x, axis, dtype, keepdims=keeps_axes(keepdims))
     return _put(out, masked_mean(as_distarray(x), axis, dtype, keeps_axes(keepdims), mask_of(where), out))
 
 
@@ -230,14 +230,14 @@ def std(
     """Return the standard deviation over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`)."""
     less = corrected(ddof, correction)
     if _is_plain(mean, where) and _is_of_moments(x, dtype, out):
-        return into(out, reductions.std(x, axis, dtype=dtype, ddof=less, keepdims=keeps_axes(keepdims)))  # type: ignore[no-any-return]
-    return into(out, root(variance(x, axis, dtype, out, less, keepdims, where, mean), out))  # type: ignore[no-any-return]
+        return into(out, reductions.std(x, axis, dtype=dtype, ddof=less, keepdims=keeps_axes(keepdims)))
+    return into(out, root(variance(x, axis, dtype, out, less, keepdims, where, mean), out))
 
 
 def root(variance: DistArray, out: Any) -> DistArray:
     """Return the root of a variance, in its dtype: numpy writes that of an array into it, ``out=`` if there is one."""
     casting: Casting = "same_kind" if variance.ndim or out is not None else "unsafe"
-    return elementwise.sqrt(variance).astype(variance.dtype, casting=casting, copy=False)  # type: ignore[no-any-return]
+    return elementwise.sqrt(variance).astype(variance.dtype, casting=casting, copy=False)
 
 
 @side_by_side
@@ -265,9 +265,9 @@ def var(
 def variance(x: Any, axis: Any, dtype: Any, out: Any, less: float, keepdims: Any, where: Any, mean: Any) -> DistArray:
     """Return what `var` writes into `out`, with `less` taken off the count."""
     if _is_plain(mean, where) and _is_of_moments(x, dtype, out):
-        return reductions.var(x, axis, dtype=dtype, ddof=less, keepdims=keeps_axes(keepdims))  # type: ignore[no-any-return]
+        return reductions.var(x, axis, dtype=dtype, ddof=less, keepdims=keeps_axes(keepdims))
     about = None if mean is NOT_GIVEN else mean
-    return masked_variance(as_distarray(x), axis, dtype, less, keeps_axes(keepdims), mask_of(where), about, out)  # type: ignore[no-any-return]
+    return masked_variance(as_distarray(x), axis, dtype, less, keeps_axes(keepdims), mask_of(where), about, out)
 
 
 def _is_of_moments(x: Any, dtype: DTypeLike, out: Any) -> bool:
@@ -321,7 +321,7 @@ def dot(a: Any, b: Any, out: Any = None) -> DistArray:
             "output array is not acceptable (must have the right datatype, number of dimensions, and be a C-Array): it "
             f"has {out.dtype} and the shape {out.shape}, the result {made.dtype} and {made.shape}"
         )
-    return into(out, made)  # type: ignore[no-any-return]
+    return into(out, made)
 
 
 # ---------------------------------------------------------------------------------------------- elementwise
@@ -334,7 +334,7 @@ def round(x: Any, /, decimals: int = 0, out: Any = None) -> DistArray:
         np.empty(0, x.dtype).round(decimals, np.empty(0, out.dtype))
         if x.dtype.kind != "c" and out.dtype.kind in "fc" and np.can_cast(x.dtype, out.dtype):
             x = x.astype(out.dtype, copy=False)
-    return into(out, elementwise.round(x, decimals))  # type: ignore[no-any-return]
+    return into(out, elementwise.round(x, decimals))
 
 
 around = round
@@ -372,7 +372,7 @@ def clip(
     if (mask := mask_of(where)) is not None:
         kept = result if out is None else out
         result = elementwise.where(mask, result.astype(kept.dtype, casting=casting, copy=False), kept)
-    return into(out, result, casting=casting, broadcasts=True)  # type: ignore[no-any-return]
+    return into(out, result, casting=casting, broadcasts=True)
 
 
 def where(condition: Any, x1: Any = NOT_GIVEN, x2: Any = NOT_GIVEN, /) -> Any:
@@ -411,7 +411,7 @@ def sort(
     nothing.
     """
     _check_sort(kind, order, stable, descending)
-    return sorting.sort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
+    return sorting.sort(x, axis=axis, descending=descending, stable=stable is not False)
 
 
 @ready_made(1)
@@ -429,7 +429,7 @@ def argsort(
     order.
     """
     _check_sort(kind, order, stable, descending)
-    return sorting.argsort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
+    return sorting.argsort(x, axis=axis, descending=descending, stable=stable is not False)
 
 
 def _taken_nbytes(x: Any, indices: Any, /, axis: int | None = None, out: Any = None, mode: str = "raise") -> int:
@@ -442,7 +442,7 @@ def _taken_nbytes(x: Any, indices: Any, /, axis: int | None = None, out: Any = N
 @side_by_side
 def take(x: Any, indices: Any, /, axis: int | None = None, out: Any = None, mode: str = "raise") -> DistArray:
     """Return the elements of `x` at `indices` along `axis`; of the flattened array by default."""
-    return into_copied(out, indexing.take(as_distarray(x), indices, axis=axis, mode=mode))  # type: ignore[no-any-return]
+    return into_copied(out, indexing.take(as_distarray(x), indices, axis=axis, mode=mode))
 
 
 # ----------------------------------------------------------------------------------------------------- shape
@@ -494,7 +494,7 @@ def _joined_dtype(out: Any, dtype: DTypeLike) -> DTypeLike:
 @side_by_side
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> DistArray:
     """Return each element `repeats` times along `axis`, of the flattened array by default."""
-    return repetition.repeat(x, repeats, axis=axis)  # type: ignore[no-any-return]
+    return repetition.repeat(x, repeats, axis=axis)
 
 
 @ready_made(1)
@@ -502,4 +502,4 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> DistArray:
 def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = NOT_GIVEN, append: Any = NOT_GIVEN) -> DistArray:
     """Return the `n`-th differences of neighbours along `axis`, with values before and after if given."""
     before, after = (None if v is NOT_GIVEN else v for v in (prepend, append))
-    return differences.diff(x, axis=axis, n=n, prepend=before, append=after)  # type: ignore[no-any-return]
+    return differences.diff(x, axis=axis, n=n, prepend=before, append=after)

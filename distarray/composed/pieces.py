@@ -25,8 +25,8 @@ def block(arrays: Any) -> DistArray:
     """Return the array that nested lists of blocks make: the innermost ones side by side along the last axis."""
     depth, ndim = _depth(arrays, ())
     if not depth:
-        return as_distarray(arrays).copy()  # type: ignore[no-any-return]  # a method of a DistArray
-    return joining.blocks(arrays, depth, max(depth, ndim))  # type: ignore[no-any-return]  # boxed as they are
+        return as_distarray(arrays).copy()
+    return joining.blocks(arrays, depth, max(depth, ndim))
 
 
 def _depth(arrays: Any, at: tuple[int, ...]) -> tuple[int, int]:

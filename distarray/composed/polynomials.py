@@ -299,8 +299,7 @@ def _conjugate(x: DistArray) -> bool:
 
 def _ordered(x: DistArray) -> DistArray:
     """Return complex numbers by real and then by imaginary part."""
-    made: DistArray = sorting.sort(x)
-    return made
+    return sorting.sort(x)
 
 
 def roots(p: Any) -> DistArray:
@@ -322,4 +321,4 @@ def roots(p: Any) -> DistArray:
     if companion.dtype.kind != "c" and bool((found.imag == 0).all()):
         # numpy's of a real matrix are real where all happen to be
         found = elementwise.real(found)
-    return joining.concat([found, _zeros(p, at_zero, found.dtype)])  # type: ignore[no-any-return]  # boxed as p is
+    return joining.concat([found, _zeros(p, at_zero, found.dtype)])

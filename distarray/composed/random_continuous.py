@@ -36,7 +36,7 @@ class Continuous(RandomStreams):
     ) -> DistArray:
         """Return uniform numbers in [0, 1), of double or single precision."""
         size, wanted = size_and_dtype(size, dtype, out)
-        return into(out, self._draw(RANDOM_UNIFORM, drawn_shape(size), wanted, (), where))  # type: ignore[no-any-return]
+        return into(out, self._draw(RANDOM_UNIFORM, drawn_shape(size), wanted, (), where))
 
     def uniform(
         self, low: Parameter = 0.0, high: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
@@ -50,7 +50,7 @@ class Continuous(RandomStreams):
                 raise OverflowError("high - low range exceeds valid bounds")
             if np.any(np.signbit(span)):
                 raise ValueError("high - low < 0")
-        return low + (high - low) * self._uniform(size, where, low, high)  # type: ignore[no-any-return]
+        return low + (high - low) * self._uniform(size, where, low, high)
 
     def triangular(
         self, left: Parameter, mode: Parameter, right: Parameter, size: Any = None, **where: Unpack[Where]
@@ -70,7 +70,7 @@ class Continuous(RandomStreams):
         base = right - left
         rising = left + elementwise.sqrt(u * (base * (mode - left)))
         falling = right - elementwise.sqrt((1.0 - u) * (base * (right - mode)))
-        return elementwise.where(u * base <= mode - left, rising, falling)  # type: ignore[no-any-return]
+        return elementwise.where(u * base <= mode - left, rising, falling)
 
     # -------------------------------------------------------------------------------------------- normal
 
@@ -79,21 +79,21 @@ class Continuous(RandomStreams):
     ) -> DistArray:
         """Return normal numbers of mean 0 and deviation 1."""
         size, wanted = size_and_dtype(size, dtype, out)
-        return into(out, self._draw(RANDOM_NORMAL, drawn_shape(size), wanted, (), where))  # type: ignore[no-any-return]
+        return into(out, self._draw(RANDOM_NORMAL, drawn_shape(size), wanted, (), where))
 
     def normal(
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Return normal numbers of mean `loc` and deviation `scale`."""
         loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative")
-        return loc + scale * self._normal(size, where, loc, scale)  # type: ignore[no-any-return]
+        return loc + scale * self._normal(size, where, loc, scale)
 
     def lognormal(
         self, mean: Parameter = 0.0, sigma: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Return the exponential of normal numbers."""
         mean, sigma = parameter("mean", mean), parameter("sigma", sigma, "non-negative")
-        return elementwise.exp(mean + sigma * self._normal(size, where, mean, sigma))  # type: ignore[no-any-return]
+        return elementwise.exp(mean + sigma * self._normal(size, where, mean, sigma))
 
     def wald(self, mean: Parameter, scale: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return inverse Gaussian numbers (Michael, Schucany and Haas 1976)."""
@@ -103,7 +103,7 @@ class Continuous(RandomStreams):
         # The larger root first: the smaller one would be a difference of numbers that are almost equal.
         larger = mean + mean / (2.0 * scale) * (y + elementwise.sqrt(4.0 * scale * y + y * y))
         smaller = mean * mean / larger
-        return elementwise.where(u * (mean + smaller) <= mean, smaller, larger)  # type: ignore[no-any-return]
+        return elementwise.where(u * (mean + smaller) <= mean, smaller, larger)
 
     def multivariate_normal(
         self,
@@ -146,7 +146,7 @@ class Continuous(RandomStreams):
         shape = (*drawn_shape(() if size is None else size), mean.shape[0])
         z = self._draw(RANDOM_NORMAL, shape, np.float64, (mean, cov), where)
         matrix = cov if isinstance(cov, DistArray) else as_distarray(cov).to_team(z.team).to_device(z.device)
-        return mean + z @ _root(matrix, method)  # type: ignore[no-any-return]
+        return mean + z @ _root(matrix, method)
 
     # --------------------------------------------------------------------------------------- exponential
 
@@ -161,12 +161,12 @@ class Continuous(RandomStreams):
         """Return exponential numbers of mean 1; by inversion, whatever `method` says."""
         size, wanted = size_and_dtype(size, dtype, out)
         u = self._draw(RANDOM_UNIFORM, drawn_shape(size), wanted, (), where)
-        return into(out, -elementwise.log1p(-u))  # type: ignore[no-any-return]
+        return into(out, -elementwise.log1p(-u))
 
     def exponential(self, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return exponential numbers of mean `scale`."""
         scale = parameter("scale", scale, "non-negative")
-        return scale * self._exponential(size, where, scale)  # type: ignore[no-any-return]
+        return scale * self._exponential(size, where, scale)
 
     def laplace(
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
@@ -175,7 +175,7 @@ class Continuous(RandomStreams):
         loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative")
         u = self._open_uniform(size, where, loc, scale)
         size_of = elementwise.log(2.0 * elementwise.minimum(u, 1.0 - u))
-        return loc + scale * elementwise.where(u < 0.5, size_of, -size_of)  # type: ignore[no-any-return]
+        return loc + scale * elementwise.where(u < 0.5, size_of, -size_of)
 
     def logistic(
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
@@ -183,7 +183,7 @@ class Continuous(RandomStreams):
         """Draw logistic numbers, by inversion."""
         loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative")
         u = self._open_uniform(size, where, loc, scale)
-        return loc + scale * (elementwise.log(u) - elementwise.log1p(-u))  # type: ignore[no-any-return]
+        return loc + scale * (elementwise.log(u) - elementwise.log1p(-u))
 
     def gumbel(
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
@@ -191,33 +191,33 @@ class Continuous(RandomStreams):
         """Return numbers of the extreme value distribution of the first type, by inversion."""
         loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative")
         u = self._open_uniform(size, where, loc, scale)
-        return loc - scale * elementwise.log(-elementwise.log(u))  # type: ignore[no-any-return]
+        return loc - scale * elementwise.log(-elementwise.log(u))
 
     def rayleigh(self, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return the lengths of normal vectors in the plane."""
         scale = parameter("scale", scale, "non-negative")
-        return scale * elementwise.sqrt(2.0 * self._exponential(size, where, scale))  # type: ignore[no-any-return]
+        return scale * elementwise.sqrt(2.0 * self._exponential(size, where, scale))
 
     def weibull(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return Weibull numbers of shape `a` and scale 1."""
         a = parameter("a", a, "non-negative")
         drawn = self._exponential(size, where, a)
-        return elementwise.where(_positive(a), elementwise.pow(drawn, _reciprocal(a)), 0.0)  # type: ignore[no-any-return]
+        return elementwise.where(_positive(a), elementwise.pow(drawn, _reciprocal(a)), 0.0)
 
     def pareto(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return numbers of the Pareto distribution of the second kind, which begins at 0."""
         a = parameter("a", a, "positive")
-        return elementwise.expm1(self._exponential(size, where, a) / a)  # type: ignore[no-any-return]
+        return elementwise.expm1(self._exponential(size, where, a) / a)
 
     def power(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return numbers in [0, 1] whose density is a power: the largest of `a` uniform ones."""
         a = parameter("a", a, "positive")
         # 1 - u is never 0
-        return elementwise.exp(elementwise.log1p(-self._uniform(size, where, a)) / a)  # type: ignore[no-any-return]
+        return elementwise.exp(elementwise.log1p(-self._uniform(size, where, a)) / a)
 
     def standard_cauchy(self, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return numbers of the Cauchy distribution around 0, by inversion."""
-        return elementwise.tan(math.pi * (self._uniform(size, where) - 0.5))  # type: ignore[no-any-return]
+        return elementwise.tan(math.pi * (self._uniform(size, where) - 0.5))
 
     # --------------------------------------------------------------------------------------------- gamma
 
@@ -232,12 +232,12 @@ class Continuous(RandomStreams):
         """Return gamma numbers of scale 1."""
         shape = parameter("shape", shape, "non-negative")
         size, wanted = size_and_dtype(size, dtype, out)
-        return into(out, self._sampled("gamma", wanted, size, where, shape))  # type: ignore[no-any-return]
+        return into(out, self._sampled("gamma", wanted, size, where, shape))
 
     def gamma(self, shape: Parameter, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Draw gamma numbers."""
         shape, scale = parameter("shape", shape, "non-negative"), parameter("scale", scale, "non-negative")
-        return scale * self._gamma(shape, size, where, scale)  # type: ignore[no-any-return]
+        return scale * self._gamma(shape, size, where, scale)
 
     def _gamma(self, shape: Parameter, size: Any, where: Where, *others: Parameter) -> DistArray:
         return self._sampled("gamma", np.float64, drawn_shape(size, shape, *others), where, shape)
@@ -260,7 +260,7 @@ class Continuous(RandomStreams):
         """Return the ratios of two mean squares of `dfnum` and `dfden` normal numbers."""
         dfnum, dfden = parameter("dfnum", dfnum, "positive"), parameter("dfden", dfden, "positive")
         above = self._gamma(dfnum / 2.0, size, where, dfden)
-        return (above / dfnum) / (self._gamma(dfden / 2.0, size, where, dfnum) / dfden)  # type: ignore[no-any-return]
+        return (above / dfnum) / (self._gamma(dfden / 2.0, size, where, dfnum) / dfden)
 
     def noncentral_f(
         self, dfnum: Parameter, dfden: Parameter, nonc: Parameter, size: Any = None, **where: Unpack[Where]
@@ -269,13 +269,13 @@ class Continuous(RandomStreams):
         dfnum, dfden = parameter("dfnum", dfnum, "positive"), parameter("dfden", dfden, "positive")
         shape = drawn_shape(size, dfnum, dfden, parameter("nonc", nonc, "non-negative"))
         above = self.noncentral_chisquare(dfnum, nonc, shape, **where)
-        return (above / dfnum) / (self.chisquare(dfden, shape, **where) / dfden)  # type: ignore[no-any-return]
+        return (above / dfnum) / (self.chisquare(dfden, shape, **where) / dfden)
 
     def standard_t(self, df: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return numbers of Student's t distribution: normal ones over the root of a mean square of `df` others."""
         df = parameter("df", df, "positive")
         square = self._gamma(df / 2.0, size, where) / (df / 2.0)
-        return self._normal(size, where, df) / elementwise.sqrt(square)  # type: ignore[no-any-return]
+        return self._normal(size, where, df) / elementwise.sqrt(square)
 
     def beta(self, a: Parameter, b: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return beta numbers: the share of one gamma number in the sum of two."""
@@ -286,7 +286,7 @@ class Continuous(RandomStreams):
         # Logarithms, the larger one as unit: gamma numbers of small parameters are too small for themselves.
         unit = elementwise.maximum(x, y)
         x, y = elementwise.exp(x - unit), elementwise.exp(y - unit)
-        return x / (x + y)  # type: ignore[no-any-return]
+        return x / (x + y)
 
     def dirichlet(self, alpha: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return vectors of shares that sum to 1, along a last axis as long as `alpha`."""
@@ -299,7 +299,7 @@ class Continuous(RandomStreams):
             return x
         # Where all of `alpha` are 0 so are the shares, as numpy's; elsewhere the sum is at least 1.
         x = elementwise.exp(x - elementwise.maximum(reductions.max(x, axis=-1, keepdims=True), _LOWEST))
-        return x / elementwise.maximum(reductions.sum(x, axis=-1, keepdims=True), 1.0)  # type: ignore[no-any-return]
+        return x / elementwise.maximum(reductions.sum(x, axis=-1, keepdims=True), 1.0)
 
     # ------------------------------------------------------------------------------------------ circular
 
@@ -307,7 +307,7 @@ class Continuous(RandomStreams):
         """Return angles in [-pi, pi] around `mu`, of concentration `kappa`."""
         mu, kappa = parameter("mu", mu), parameter("kappa", kappa, "non-negative")
         angle = mu + self._sampled("vonmises", np.float64, drawn_shape(size, mu, kappa), where, kappa)
-        return elementwise.remainder(angle + math.pi, 2.0 * math.pi) - math.pi  # type: ignore[no-any-return]
+        return elementwise.remainder(angle + math.pi, 2.0 * math.pi) - math.pi
 
 
 def _reciprocal(a: Parameter) -> Parameter:
@@ -340,11 +340,11 @@ def _check_covariance(cov: Any, check_valid: str, tol: float) -> None:
 def _root(cov: DistArray, method: str) -> DistArray:
     """Return a matrix r with ``r.T @ r == cov``."""
     if method == "cholesky":
-        return linalg.cholesky(cov, upper=True)  # type: ignore[no-any-return]
+        return linalg.cholesky(cov, upper=True)
     if method == "eigh":
         values, vectors = linalg.eigh(cov)
         # Rounding has made some that are 0 negative.
         scales: Callable[[Any], Any] = elementwise.sqrt
-        return (vectors * scales(elementwise.maximum(values, 0.0))).T  # type: ignore[no-any-return]
+        return (vectors * scales(elementwise.maximum(values, 0.0))).T
     _, s, vh = linalg.svd(cov)
-    return elementwise.sqrt(s)[:, None] * vh  # type: ignore[no-any-return]
+    return elementwise.sqrt(s)[:, None] * vh

@@ -84,7 +84,7 @@ class Discrete(RandomStreams):
                 raise ValueError("n too large or p too small, see Generator.negative_binomial Notes")
         shape = drawn_shape(size, n, p)
         mean = self._sampled("gamma", np.float64, shape, where, n) * ((1.0 - p) / p)
-        return sampled("poisson", _INT64, self._words(shape, where, n, p), mean)  # type: ignore[no-any-return]
+        return sampled("poisson", _INT64, self._words(shape, where, n, p), mean)
 
     def geometric(self, p: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return trials up to the first success, each with probability `p`, by inversion."""
@@ -95,7 +95,7 @@ class Discrete(RandomStreams):
             slope = slope if isinstance(slope, DistArray) or slope.ndim else float(slope)
             trials = elementwise.ceil(elementwise.log1p(-u) / slope)
         # The largest double below 2**63.
-        return elementwise.clip(trials, 1.0, math.nextafter(2.0**63, 0)).astype(_INT64)  # type: ignore[no-any-return]
+        return elementwise.clip(trials, 1.0, math.nextafter(2.0**63, 0)).astype(_INT64)
 
     def hypergeometric(
         self, ngood: Parameter, nbad: Parameter, nsample: Parameter, size: Any = None, **where: Unpack[Where]
@@ -167,7 +167,7 @@ class Discrete(RandomStreams):
         one_each = np.broadcast_to(0.0, weights.shape[:-1])  # of the shape that the vectors have, and of no size
         words = self._draw(RANDOM_BITS, drawn_shape(size, n, one_each), np.uint64, (n, weights), where)
         count = n if isinstance(n, DistArray) else np.asarray(n)
-        return sampled_vectors(name, words, count, weights)  # type: ignore[no-any-return]
+        return sampled_vectors(name, words, count, weights)
 
 
 def _whole(bound: Any, name: str) -> int:

@@ -38,7 +38,7 @@ class Order(RandomStreams):
         if not x.ndim:
             raise np.exceptions.AxisError(f"x={shown(given)} must be an integer or have one axis at least")
         axis = normalize_axis(axis, x.ndim)
-        return take(x, self._order(x.shape[axis], _beside(x, where)), axis=axis)  # type: ignore[no-any-return]
+        return take(x, self._order(x.shape[axis], _beside(x, where)), axis=axis)
 
     def permuted(self, x: Any, *, axis: int | None = None, out: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return `x` with the elements along `axis` in random order, another one for each of the other positions.
@@ -51,7 +51,7 @@ class Order(RandomStreams):
         along = 0 if axis is None else normalize_axis(axis, x.ndim)
         order = sorting.argsort(keys, axis=along)
         mixed = take(flat, order, axis=0) if axis is None else take_along_axis(flat, order, axis=along)
-        return into(out, mixed.reshape(x.shape))  # type: ignore[no-any-return]
+        return into(out, mixed.reshape(x.shape))
 
     def shuffle(self, x: Any, axis: int = 0) -> None:
         """Bring the slices of `x` along `axis`, or the items of a sequence, into random order, in place."""
@@ -116,7 +116,7 @@ class Order(RandomStreams):
             at = sampled("integers", np.int64, self._words(shape, where), 0, max(n - 1, 0))
         else:
             at = self._weighted(shape, weights, where)
-        return at if is_range else take(a, at, axis=axis)  # type: ignore[no-any-return]
+        return at if is_range else take(a, at, axis=axis)
 
     # ------------------------------------------------------------------------------------------- parts
 
@@ -125,7 +125,7 @@ class Order(RandomStreams):
         return self._draw(RANDOM_BITS, shape, np.uint64, (), where)
 
     def _order(self, n: int, where: Where) -> DistArray:
-        return sorting.argsort(self._keys((n,), where))  # type: ignore[no-any-return]
+        return sorting.argsort(self._keys((n,), where))
 
     def _sample(self, n: int, count: int, weights: Any, where: Where) -> DistArray:
         """Return positions, each at most once."""
@@ -139,7 +139,7 @@ class Order(RandomStreams):
         with np.errstate(divide="ignore", invalid="ignore"):
             rings = self._exponential((n,), where, weights) / weights
             rings = elementwise.where(beside(rings, weights > 0), rings, np.inf)
-        return sorting.argsort(rings)[:count]  # type: ignore[no-any-return]
+        return sorting.argsort(rings)[:count]
 
     def _weighted(self, shape: tuple[int, ...], weights: Any, where: Where) -> DistArray:
         """Return the positions with these probabilities: where uniform numbers fall among their sums."""
@@ -147,7 +147,7 @@ class Order(RandomStreams):
         edges = cumulative_sum(beside(u, weights))
         # Of the last one rounding may have left something; what has no weight is never drawn.
         edges = edges / edges[-1]
-        return searchsorted(edges, u.reshape(-1), side="right").reshape(shape)  # type: ignore[no-any-return]
+        return searchsorted(edges, u.reshape(-1), side="right").reshape(shape)
 
 
 def _beside(x: DistArray, where: Where) -> Where:

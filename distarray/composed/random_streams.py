@@ -168,11 +168,11 @@ class RandomStreams:
 
     def _open_uniform(self, size: Any, where: Where, *parameters: Parameter) -> DistArray:
         """Return double precision numbers in (0, 1)."""
-        return elementwise.maximum(self._uniform(size, where, *parameters), 2.0**-54)  # type: ignore[no-any-return]
+        return elementwise.maximum(self._uniform(size, where, *parameters), 2.0**-54)
 
     def _exponential(self, size: Any, where: Where, *parameters: Parameter) -> DistArray:
         """Return double precision exponential numbers of mean 1."""
-        return -elementwise.log1p(-self._uniform(size, where, *parameters))  # type: ignore[no-any-return]
+        return -elementwise.log1p(-self._uniform(size, where, *parameters))
 
     def _normal(self, size: Any, where: Where, *parameters: Parameter) -> DistArray:
         """Return double precision normal numbers of mean 0 and deviation 1."""
@@ -182,7 +182,7 @@ class RandomStreams:
         """Return numbers of a distribution of `ops.random.sampled`."""
         if all(isinstance(p, int | float) for p in parameters):
             return self._draw(DRAWN[name], drawn_shape(size), dtype, (), where, parameters)
-        return sampled(name, dtype, self._words(size, where, *parameters), *parameters)  # type: ignore[no-any-return]
+        return sampled(name, dtype, self._words(size, where, *parameters), *parameters)
 
 
 def size_and_dtype(size: Any, dtype: DTypeLike, out: Any) -> tuple[Any, DType]:

@@ -124,7 +124,7 @@ def logspace(
         base = expand_dims(np.broadcast_to(base, shape), axis=axis)
         start = np.broadcast_to(start, shape)
     powers = elementwise.pow(base, linspace(start, stop, num, endpoint, axis=axis, **where))
-    return powers if dtype is None else powers.astype(dtype)  # type: ignore[no-any-return]  # boxed as linspace is
+    return powers if dtype is None else powers.astype(dtype)
 
 
 @spells_where
@@ -155,7 +155,7 @@ def geomspace(
     if num > 0:
         made = _with_ends(made, first, last if num > 1 and endpoint else None)
     placed = moveaxis(made * sign, 0, axis)
-    return placed.astype(own if dtype is None else np.dtype(dtype), copy=False)  # type: ignore[no-any-return]
+    return placed.astype(own if dtype is None else np.dtype(dtype), copy=False)
 
 
 def _with_ends(x: DistArray, first: Any, last: Any) -> DistArray:

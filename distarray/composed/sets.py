@@ -44,7 +44,7 @@ class UniqueInverseResult(NamedTuple):
 
 def unique_values(x: Any, /) -> DistArray:
     """Return the distinct elements, in order; every nan is distinct."""
-    return sets.distinct("unique_values", as_distarray(x))["values"]  # type: ignore[no-any-return]  # boxed as x is
+    return sets.distinct("unique_values", as_distarray(x))["values"]
 
 
 def unique_counts(x: Any, /) -> UniqueCountsResult:
@@ -130,7 +130,7 @@ def _flat(name: str, arrays: Sequence[Any], *, distinct: bool) -> list[DistArray
 def union1d(ar1: Any, ar2: Any) -> DistArray:
     """Return the distinct elements of two arrays."""
     both = joining.concat((ar1, ar2), axis=None)
-    return sets.distinct("union1d", both, equal_nan=True)["values"]  # type: ignore[no-any-return]  # boxed
+    return sets.distinct("union1d", both, equal_nan=True)["values"]
 
 
 @by_numpy(np.intersect1d)
@@ -164,7 +164,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
     ar1, ar2 = all_beside(ar1, ar2)  # which may be refused: before anything is computed
     (x,) = _flat("setdiff1d", (ar1,), distinct=not assume_unique)
     left = sets.compressed("setdiff1d", isin(x, ar2, invert=True), x)
-    return left[0]  # type: ignore[no-any-return]  # boxed as x is
+    return left[0]
 
 
 @by_numpy(np.setxor1d)
@@ -173,9 +173,9 @@ def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
     """Return the distinct elements that are in one of two arrays only."""
     both = sorting.sort(joining.concat(_flat("setxor1d", (ar1, ar2), distinct=not assume_unique)))
     if not both.size:
-        return both  # type: ignore[no-any-return]  # boxed
+        return both
     differs = elementwise.not_equal(both[1:], both[:-1])
     ends = beside(both, np.ones(1, bool))
     edges = joining.concat([ends, differs, ends])
     alone = sets.compressed("setxor1d", elementwise.logical_and(edges[1:], edges[:-1]), both)
-    return alone[0]  # type: ignore[no-any-return]  # boxed
+    return alone[0]

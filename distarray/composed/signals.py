@@ -64,7 +64,7 @@ def _vectors(a: Any, v: Any) -> tuple[DistArray, DistArray]:
 def _vector(x: DistArray) -> DistArray:
     if x.ndim > 1:
         raise ValueError("object too deep for desired array")
-    return x.reshape((x.size,))  # type: ignore[no-any-return]  # a method of a DistArray
+    return x.reshape((x.size,))
 
 
 @ready_made(2, is_boxed=True)
@@ -131,7 +131,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         found = elementwise.where(x > knots[-1], right, found)
     if left is not None:
         found = elementwise.where(x < knots[0], left, found)
-    return elementwise.as_scalar(found)  # type: ignore[no-any-return]
+    return elementwise.as_scalar(found)
 
 
 def _between(x: DistArray, knots: DistArray, values: DistArray) -> Any:
@@ -194,7 +194,7 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> DistArr
         steps = differences.diff(at) if at.ndim == 1 else differences.diff(moveaxis(at, axis, -1))
     with naming(x=x):
         areas = steps * (y[..., 1:] + y[..., :-1])
-    return (areas / 2.0).sum(axis=-1)  # type: ignore[no-any-return]
+    return (areas / 2.0).sum(axis=-1)
 
 
 @by_numpy(np.gradient)
@@ -244,14 +244,12 @@ def _gradient_along(y: DistArray, axis: int, step: Any, edge_order: int) -> Dist
         first = _edge([at(i) for i in range(3)], ends[0], ends[1])
         last = -_edge([at(n - 1 - i) for i in range(3)], ends[-1], ends[-2])
     made: DistArray = joining.concat([first, inner, last], axis=axis)
-    new: DistArray = made.astype(y.dtype, copy=False)
-    return new
+    return made.astype(y.dtype, copy=False)
 
 
 def _part(x: DistArray, axis: int, part: slice) -> DistArray:
     """Return what a slice along an axis picks."""
-    seen: DistArray = x[(slice(None),) * axis + (part,)]
-    return seen
+    return x[(slice(None),) * axis + (part,)]
 
 
 def _distances(y: DistArray, axis: int, step: Any) -> Any:
@@ -318,4 +316,4 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
     axis = normalize_axis(axis, x.ndim)
     first, rest = _part(x, axis, slice(1)), _part(x, axis, slice(1, None))
     parts = [first.astype(dtype, copy=False), (rest + correction.cumsum(axis)).astype(dtype, copy=False)]
-    return joining.concat(parts, axis=axis)  # type: ignore[no-any-return]  # boxed as x is
+    return joining.concat(parts, axis=axis)

@@ -83,7 +83,7 @@ def einsum(*operands: Any, **options: Any) -> DistArray:
     out = options.get("out")
     if out is None:
         return as_number(made)
-    return into(out, made, casting=options.get("casting", "safe"), broadcasts=True)  # type: ignore[no-any-return]
+    return into(out, made, casting=options.get("casting", "safe"), broadcasts=True)
 
 
 def _einsum_view(operands: Sequence[Any]) -> DistArray | None:
@@ -169,7 +169,7 @@ def tensorinv(a: Any, ind: int = 2) -> DistArray:
     if x.size != n * n:
         raise LinAlgError(f"ind={ind}: {x.shape[:ind]} and {x.shape[ind:]} must have as many elements")
     inverse = linalg.inv(x.reshape((n, -1)))
-    return inverse.reshape(x.shape[ind:] + x.shape[:ind])  # type: ignore[no-any-return]  # boxed as x is
+    return inverse.reshape(x.shape[ind:] + x.shape[:ind])
 
 
 @side_by_side
@@ -191,4 +191,4 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> DistArray:
             f"axes={shown(axes)}: Input arrays must satisfy the requirement prod(a.shape[b.ndim:]) == "
             f"prod(a.shape[:b.ndim]), but the shapes are {x.shape} and {y.shape}"
         )
-    return linalg.solve(x.reshape((n, n)), y.ravel()).reshape(shape)  # type: ignore[no-any-return]  # boxed as a is
+    return linalg.solve(x.reshape((n, n)), y.ravel()).reshape(shape)

@@ -86,8 +86,7 @@ def initial_value(initial: Any, dtype: DType) -> np.generic:
     value = np.empty(1) if isinstance(initial, DistArray) else host_array(initial, "initial", dtype)
     if value.ndim:
         raise ValueError(f"initial={shown(initial)}: setting an array element with a sequence.")
-    number: np.generic = value.reshape(1)[0]
-    return number
+    return value.reshape(1)[0]
 
 
 # ------------------------------------------------------------------------------------------------------ reduce
@@ -177,8 +176,8 @@ def _reduced(
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
     if name in ufunc_methods.ASSOCIATIVE:
         begins = initial is not NOT_GIVEN and initial is not None
-        return _fold(ufunc, x, axes, loop, keep, start, begins, mask)  # type: ignore[no-any-return]
-    return _fold_in_order(name, x, axes, loop, keep, start, mask)  # type: ignore[no-any-return]
+        return _fold(ufunc, x, axes, loop, keep, start, begins, mask)
+    return _fold_in_order(name, x, axes, loop, keep, start, mask)
 
 
 def loop_dtype(ufunc: np.ufunc, method: str, x: DistArray, dtype: Any, of_out: DType | None) -> DType:
@@ -255,13 +254,13 @@ def accumulate(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, out: A
     """Return ``ufunc.accumulate``: every element joined with all before it along `axis`."""
     _check(ufunc, "accumulate")
     if dtype is None and out is None and (made := call_by_numpy(ufunc.accumulate, (x, axis))) is not None:
-        return made  # type: ignore[no-any-return]
+        return made
     x = as_distarray(x)
     at = _axis("accumulate", x, axis)
     if out is not None:
         dtype = _scan_dtype(ufunc, x, dtype, out)
     result = ufunc_methods.accumulate(ufunc.__name__, x, at, dtype)
-    return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
+    return into(out, result, casting="unsafe")
 
 
 def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> DistArray:
@@ -277,7 +276,7 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = 
         and ufunc.__name__ in ufunc_methods.ASSOCIATIVE
         and (made := call_by_numpy(ufunc.reduceat, (x, indices, axis))) is not None
     ):
-        return made  # type: ignore[no-any-return]
+        return made
     x = as_distarray(x)
     at = _axis("reduceat", x, axis)
     if dtype is not None:
@@ -286,7 +285,7 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = 
     if out is not None:
         dtype = _scan_dtype(ufunc, x, dtype, out)
     result = ufunc_methods.reduceat(ufunc.__name__, x, places, at, dtype)
-    return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
+    return into(out, result, casting="unsafe")
 
 
 def _scan_dtype(ufunc: np.ufunc, x: DistArray, dtype: Any, out: Any) -> DType | None:

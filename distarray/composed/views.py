@@ -112,7 +112,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> DistArray:
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> DistArray:
     """Return two axes exchanged. A view."""
-    return as_distarray(a).swapaxes(axis1, axis2)  # type: ignore[no-any-return]  # a method of a DistArray
+    return as_distarray(a).swapaxes(axis1, axis2)
 
 
 def flip(x: Any, /, axis: AxesLike = None) -> DistArray:
@@ -149,7 +149,7 @@ def squeeze(x: Any, /, axis: AxesLike = None) -> DistArray:
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> DistArray:
     """Return a diagonal of two axes as the new last axis; a view, read-only as numpy's."""
-    return as_distarray(a).diagonal(offset, axis1, axis2)  # type: ignore[no-any-return]
+    return as_distarray(a).diagonal(offset, axis1, axis2)
 
 
 def diag(v: Any, k: int = 0) -> DistArray:

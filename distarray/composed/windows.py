@@ -24,8 +24,7 @@ def _window(M: float, shape: Callable[[DistArray, float], Any], where: WhereAndL
         return empty((0,), **where)
     if M == 1:
         return ones((1,), **where)
-    made: DistArray = shape(arange(1.0 - M, M, 2.0, **where), M - 1.0)
-    return made
+    return shape(arange(1.0 - M, M, 2.0, **where), M - 1.0)
 
 
 def bartlett(M: float, **where: Unpack[WhereAndLayout]) -> DistArray:

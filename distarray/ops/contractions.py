@@ -108,9 +108,7 @@ def contraction(
     if len(plain) == 1:
         (node,), (own,) = plain, forms
         node = bind_get(node, permute_lens(node.shape, [own.index(label) for label in result]))
-        cast = astype(node, dtype, copy=False)
-        assert type(cast) is Expr
-        return cast
+        return astype(node, dtype, copy=False)
     if (windowed := with_windows(plain, forms, result, dtype, name)) is not None:
         return windowed
     agg = "any" if dtype.kind == "b" else "sum"

@@ -56,8 +56,7 @@ def _of_all(counts: Expr) -> Expr:
     """Return the sum of the counts of tiles, each a row."""
     if counts.shape[0] == 1:  # nothing is added, and nothing written again
         return bind_get(counts, slice_lens(counts.shape, 0, 0, 1).squeezed((0,)))
-    total: Expr = _sum(counts, axis=0)
-    return total
+    return _sum(counts, axis=0)
 
 
 def _tiles_of(node: Expr) -> tuple[Sharding | None, Sequence[int]]:

@@ -70,8 +70,7 @@ def fill_value_of(value: Any, dtype: DType) -> np.generic:  # a Python or numpy 
     """
     holder = np.empty(1, dtype)
     np.copyto(holder, value, casting="unsafe")
-    result: np.generic = holder[0]
-    return result
+    return holder[0]
 
 
 def constant(shape: Shape, value: Any, dtype: DType, env: Environment, pin: Sharding | None = None) -> Expr:
@@ -164,8 +163,7 @@ def _length(start: Any, stop: Any, step: Any) -> int:
         raise ValueError(f"arange: Maximum allowed size exceeded: from {start} to {stop} by {step}")
     if not ratio and stop != start:  # too small for a float: something, in one direction or the other
         return int(math.copysign(1, ratio))
-    length: int = math.ceil(ratio)
-    return length
+    return math.ceil(ratio)
 
 
 def _date(value: Any, dtype: DType) -> Any:

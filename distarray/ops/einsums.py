@@ -362,8 +362,7 @@ class _Expression:
         if axes:
             made = aggregate(self.agg, made, axes, aggregated_dtype(self.agg, made.dtype, self.wanted))
             order = tuple([label for label in order if label in out])
-        result: Expr = bind_get(made, permute_lens(made.shape, [order.index(label) for label in out]))
-        return result
+        return bind_get(made, permute_lens(made.shape, [order.index(label) for label in out]))
 
     def _kernel(self, nodes: list[Expr], labels: Sequence[Labels], out: Labels, extents: dict[int, int]) -> Expr:
         """Return one kernel on the blocks of all these operands."""

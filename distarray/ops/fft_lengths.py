@@ -62,9 +62,9 @@ def transform(name: str, x: Expr, n: int, norm: str) -> Expr:
     if name == "ihfft":
         return _first(_long("ifft", _fitted(x, n), norm, places), n // 2 + 1)
     if name == "irfft":
-        return real(_long("ifft", _whole_spectrum(x, n), norm, places))  # type: ignore[no-any-return]
+        return real(_long("ifft", _whole_spectrum(x, n), norm, places))
     assert name == "hfft"
-    return real(_long("fft", _whole_spectrum(x, n), norm, places))  # type: ignore[no-any-return]
+    return real(_long("fft", _whole_spectrum(x, n), norm, places))
 
 
 @lru_cache(maxsize=256)
@@ -93,7 +93,7 @@ def _fitted(x: Expr, n: int) -> Expr:
     if n <= have:
         return _first(x, n)
     rest = zeros((*x.shape[:-1], n - have), x.dtype, x.env)
-    return concat([x, rest], axis=-1)  # type: ignore[no-any-return]  # nodes give a node
+    return concat([x, rest], axis=-1)
 
 
 def _first(x: Expr, n: int) -> Expr:
@@ -105,7 +105,7 @@ def _whole_spectrum(x: Expr, n: int) -> Expr:
     half = _fitted(x, n // 2 + 1)
     n_rest = n - half.shape[-1]
     rest = conj(flip(bind_get(half, slice_lens(half.shape, half.ndim - 1, 1, n_rest)), axis=-1))
-    return concat([half, rest], axis=-1)  # type: ignore[no-any-return]  # nodes give a node
+    return concat([half, rest], axis=-1)
 
 
 def _long(name: str, x: Expr, norm: str, places: int) -> Expr:

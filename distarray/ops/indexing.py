@@ -250,9 +250,7 @@ def _value(node: Expr, value: Array, shape: Shape, mode: Mode, casting: Casting 
         )
     held = bind_reshape(held, own)
     if mode == "set":
-        cast = astype(held, node.dtype, copy=False)
-        assert type(cast) is Expr
-        return cast
+        return astype(held, node.dtype, copy=False)
     _updated(node.dtype, held.dtype, mode, casting)
     return held
 
@@ -295,9 +293,7 @@ def put_mask(node: Expr, mask: Array, value: Array) -> Expr:
     lens = Affine.identity(held.shape)
     for axis in range(m, node.ndim):
         lens = lens.expanded(axis)
-    chosen = where(bind_get(held, lens), written, node)
-    assert type(chosen) is Expr
-    return chosen
+    return where(bind_get(held, lens), written, node)
 
 
 def along(node: Expr, axis: int | None, *, of_numbers: bool = True) -> tuple[Expr, int]:

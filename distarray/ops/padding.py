@@ -244,14 +244,12 @@ def _odd_mirrors(node: Expr, axis: int, widths: tuple[int, int], mode: str) -> t
 def _mirror(mode: str, index: HostArray, n: int) -> HostArray:
     """Return the elements 0 .. n-1 that stand at `index` outside of them."""
     if mode == "edge" or (mode == "reflect" and n == 1):
-        nearest: HostArray = np.clip(index, 0, n - 1)
-        return nearest
+        return np.clip(index, 0, n - 1)
     if mode == "wrap":
         return index % n
     period, last = (2 * n, 2 * n - 1) if mode == "symmetric" else (2 * n - 2, 2 * n - 2)
     folded = index % period
-    mirrored: HostArray = np.minimum(folded, last - folded)
-    return mirrored
+    return np.minimum(folded, last - folded)
 
 
 def _runs(node: Expr, axis: int, index: HostArray) -> list[Expr]:

@@ -62,8 +62,7 @@ def asked(name: str, value: Expr, kept: tuple[Expr, ...] = ()) -> HostArray:
         (found,) = yield Ask((value,), kept)
         return found
 
-    found: HostArray = run(name, program())
-    return found
+    return run(name, program())
 
 
 def together(programs: Sequence[Program]) -> Generator[Ask, tuple[HostArray, ...], list[Any]]:

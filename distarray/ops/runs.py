@@ -227,14 +227,14 @@ def _narrowed(
         number.
         """
         upper = table[tiles, before[sample] + 1]
-        return np.clip(upper.T, low, high).sum(axis=0)  # type: ignore[no-any-return]  # of an array
+        return np.clip(upper.T, low, high).sum(axis=0)
 
     def at_least(sample: Positions) -> Positions:
         seen = before[sample]
         # of its own tile exactly as many as its position says
         exact = owner[sample][:, None] == tiles
         lower = table[tiles, seen + exact] + ~exact
-        return np.clip(lower.T, low, high).sum(axis=0)  # type: ignore[no-any-return]  # of an array
+        return np.clip(lower.T, low, high).sum(axis=0)
 
     first_open = _count_leading(n_samples, len(ranks), lambda s: at_most(s) < ranks)
     first_after = _count_leading(n_samples, len(ranks), lambda s: at_least(s) < ranks)

@@ -89,8 +89,7 @@ def _searched(row: Expr, sought: Expr, side: str) -> Expr:
         if sought.nbytes <= max(WHOLE_NBYTES, row.nbytes // cut.n_tiles):
             return _counted(row, sought, side, bounds, cut)
         if row.nbytes > max(WHOLE_NBYTES, sought.nbytes // cut.n_tiles):
-            found: Expr = run("searchsorted", _sorted_together(row, sought, side, cut))
-            return found
+            return run("searchsorted", _sorted_together(row, sought, side, cut))
     return bind(SEARCHSORTED, (row, sought), sought.shape, np.dtype(np.intp), (side,))
 
 

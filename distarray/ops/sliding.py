@@ -164,8 +164,7 @@ def _made(name: str, x: Expr, view: Expr, is_alone: bool, dtype: DType, less: fl
 
 
 def _as(x: Expr, dtype: Any) -> Expr:
-    made: Expr = elementwise.astype(x, dtype, copy=False)
-    return made
+    return elementwise.astype(x, dtype, copy=False)
 
 
 def _wide(x: Expr, dtype: DType) -> Expr:

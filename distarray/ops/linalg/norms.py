@@ -121,7 +121,7 @@ def _matrix_norm(node: Expr, ord: float | str | None, keepdims: bool) -> Expr:
     kept = (*node.shape[:-2], 1, 1)
     result: Any
     if ord in ("fro", "f", None):
-        return sqrt(_sum(_squares(node), axis=(-2, -1), keepdims=keepdims))  # type: ignore[no-any-return]  # of nodes
+        return sqrt(_sum(_squares(node), axis=(-2, -1), keepdims=keepdims))
     if ord in (1, -1, math.inf, -math.inf):
         sums = _sum(abs(node), axis=-2 if ord in (1, -1) else -1)
         result = _largest(sums, (-1,)) if ord in (1, math.inf) else _min(sums, axis=-1)
@@ -130,9 +130,7 @@ def _matrix_norm(node: Expr, ord: float | str | None, keepdims: bool) -> Expr:
         result = _sum(s, axis=-1) if ord == "nuc" else _largest(s, (-1,)) if ord == 2 else _min(s, axis=-1)
     else:
         raise ValueError(f"Invalid norm order {ord!r} for matrices.")
-    found = bind_reshape(result, kept) if keepdims else result
-    assert type(found) is Expr
-    return found
+    return bind_reshape(result, kept) if keepdims else result
 
 
 @ready_made(1)

@@ -111,8 +111,7 @@ def _two_at_a_time(nodes: Sequence[Expr]) -> Expr:
         if first == last:
             return nodes[first]
         middle = cheapest(first, last)[1]
-        made: Expr = matmul(product(first, middle), product(middle + 1, last))
-        return made
+        return matmul(product(first, middle), product(middle + 1, last))
 
     return product(0, len(nodes) - 1)
 
