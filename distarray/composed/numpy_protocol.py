@@ -31,31 +31,12 @@ from distarray.tables import format_nbytes
 
 Function = Callable[..., Any]  # of any signature
 
-_table: dict[Function, Function] = {}
-
-
-def implements(*functions: Function) -> Callable[[Function], Function]:
-    """Let a function be what these functions of numpy do on DistArrays."""
-
-    def register(function: Function) -> Function:
-        for each in functions:
-            _table[each] = function
-        return function
-
-    return register
-
 
 @lru_cache(maxsize=1024)
 def implementation(func: Function) -> Function | None:
-    """Return the function of this package for one of numpy's: what `implements` says, else the public one of its
-    name.
-    """
-    found: Function | None = _table.get(func)
-    if found is not None:
-        return found
+    """Return the function of this package for one of numpy's: the public names are the table."""
     ours = namespace()
     name = getattr(func, "__name__", "")
-    # The public names are the table.
     pairs = [
         (ours, np),
         (ours.linalg, np.linalg),

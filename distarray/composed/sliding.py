@@ -9,14 +9,12 @@ import numpy as np
 
 from distarray.arguments import callback, integer, integers, mapping, normalize_axis
 from distarray.array.array import DistArray
-from distarray.composed.numpy_protocol import implements
 from distarray.composed.views import as_distarray
 from distarray.errors import NotSupportedError
 from distarray.expr.lens import Sliding, strided_dummy
 from distarray.types import AxesLike, ShapeLike
 
 
-@implements(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(
     x: Any, window_shape: ShapeLike, axis: AxesLike = None, *, subok: bool = False, writeable: bool = False
 ) -> DistArray:
