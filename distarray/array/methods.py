@@ -289,7 +289,7 @@ class Methods:
 
     def swapaxes(self: Any, axis1: int, axis2: int) -> Any:
         """Return two axes exchanged. A view."""
-        return self._view(lenses.permute_lens(self.shape, lenses.swapaxes_order(self.ndim, axis1, axis2)))
+        return self._view(lenses.swapaxes_lens(self.shape, axis1, axis2))
 
     def squeeze(self: Any, axis: AxesLike = None) -> Any:
         """Return the array without axes of extent 1. A view."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import MAX_COUNT, choice, integer, normalize_axis
+from distarray.arguments import MAX_COUNT, choice, integer
 from distarray.array.array import DistArray
-from distarray.composed.views import as_distarray, moveaxis
+from distarray.composed.views import along, as_distarray, moveaxis
 from distarray.ops import bits, padding
 from distarray.ops.families import by_numpy
 from distarray.types import HostArray
@@ -24,7 +24,8 @@ def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> DistA
     x = as_distarray(a)
     if x.dtype.kind not in "biu":
         raise TypeError("Expected an input array of integer or boolean data type")
-    x, axis = _vectors(x, axis)
+    x, axis = along(x, axis)
+    x = moveaxis(x, axis, -1)
     choice(bitorder, ("big", "little"), "bitorder")
     n = x.shape[-1]
     truths = x if x.dtype == bool else x != 0
@@ -49,7 +50,8 @@ def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bit
     x = as_distarray(a)
     if x.dtype != np.uint8:
         raise TypeError("Expected an input array of unsigned byte data type")
-    x, axis = _vectors(x, axis)
+    x, axis = along(x, axis)
+    x = moveaxis(x, axis, -1)
     choice(bitorder, ("big", "little"), "bitorder")
     n = 8 * x.shape[-1]
     found = bits.unpacked_bits(x, bitorder).reshape((*x.shape[:-1], n))
@@ -62,11 +64,3 @@ def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bit
         wanted = count if count >= 0 else n + count
         found = padding.pad(found[..., :wanted], [(0, 0)] * (x.ndim - 1) + [(0, max(wanted - n, 0))])
     return moveaxis(found, -1, axis)
-
-
-def _vectors(x: DistArray, axis: int | None) -> tuple[DistArray, int]:
-    """Return an array with its vectors along the last axis, and the axis along which they were."""
-    if axis is None or not x.ndim:  # a number has the axis that it would have
-        return x.ravel(), 0 if axis is None else normalize_axis(axis, 1)
-    axis = normalize_axis(axis, x.ndim)
-    return moveaxis(x, axis, -1), axis

@@ -19,7 +19,6 @@ from distarray.arguments import (
     integers,
     naming,
     normalize_axes,
-    normalize_axis,
     sequence,
     shown,
 )
@@ -29,7 +28,7 @@ from distarray.array.handle import is_scalar
 from distarray.array.out import hosted, into, writes_host
 from distarray.composed.creation import zeros
 from distarray.composed.nonzero import flatnonzero
-from distarray.composed.views import all_beside, as_distarray, beside, broadcast_to, moveaxis
+from distarray.composed.views import all_beside, along, as_distarray, beside, broadcast_to, moveaxis
 from distarray.expr.bind import check_mask, nested
 from distarray.expr.broadcasting import broadcast_shapes as common_shape
 from distarray.expr.expr import Expr
@@ -350,7 +349,7 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
 @side_by_side
 def delete(arr: Any, obj: Any, axis: int | None = None) -> DistArray:
     """Return a copy without the elements at `obj` along `axis`; of the flattened array by default."""
-    x, axis = _along(arr, axis)
+    x, axis = along(arr, axis, of_numbers=False)
     n = x.shape[axis]
     kept = np.ones(n, bool)
     at = _places(obj)
@@ -375,7 +374,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> DistArray:
 @side_by_side
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArray:
     """Return a copy with `values` before the positions `obj` along `axis`; of the flattened array by default."""
-    x, axis = _along(arr, axis)
+    x, axis = along(arr, axis, of_numbers=False)
     n = x.shape[axis]
     obj = np.arange(n)[obj] if isinstance(obj, slice) else _places(obj, TypeError if np.size(obj) == 1 else IndexError)
     if obj.dtype.kind == "b" and obj.ndim == 1:
@@ -418,13 +417,6 @@ def _places(obj: Any, error: type[Exception] = IndexError) -> Any:  # a slice or
         return host_array(obj, "obj", kinds="biu")
     except TypeError as wrong:
         raise error(str(wrong)) from None
-
-
-def _along(arr: Any, axis: int | None) -> tuple[DistArray, int]:
-    x = as_distarray(arr)
-    if axis is None:
-        return x.ravel(), 0
-    return x, normalize_axis(axis, x.ndim)
 
 
 def resize(a: Any, new_shape: Any) -> DistArray:

@@ -28,7 +28,7 @@ from distarray.expr.bind import (
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import ITEM, Expr
 from distarray.expr.params import ItemParams
-from distarray.ops.lenses import permute_lens
+from distarray.ops.lenses import moveaxis_lens
 from distarray.types import DType, Shape
 
 _TERM = r"\((?:\w+(?:,\w+)*)?\)"
@@ -140,15 +140,18 @@ def apply_gufunc(
     operands = unbox("apply_gufunc", [a if is_array(a) else np.asarray(a) for a in args])
     nodes = [n for n in operands.nodes if type(n) is Expr]
     places = _CoreAxes.parse(parsed, nodes, axes, axis, keepdims)
-    moved = [_core_last(node, own) for node, own in zip(nodes, places.operands, strict=True)]
+    moved = [
+        bind_get(node, moveaxis_lens(node.shape, own, tuple(range(-len(own), 0))))
+        for node, own in zip(nodes, places.operands, strict=True)
+    ]
     core = _core_extents(parsed, moved, mapping(output_sizes, "output_sizes", "names to extents"))
     if not allow_rechunk:
         _require_whole(parsed, moved)
     plain = re.sub(r"\s+", "", signature)
     called = np.vectorize(func, signature=plain) if vectorize else func
-    dtypes = _output_dtypes(
-        called, parsed, moved, output_dtypes if meta is None else _dtypes_of_meta(meta), infer, kwargs
-    )
+    if meta is not None:
+        output_dtypes = tuple([m.dtype for m in meta]) if isinstance(meta, tuple | list) else meta.dtype
+    dtypes = _output_dtypes(called, parsed, moved, output_dtypes, infer, kwargs)
     if vectorize:
         func = np.vectorize(func, signature=plain, otypes=[d.char for d in dtypes])
     made = _bound(UserFunction(func, (None,) * len(nodes), kwargs), parsed, moved, core, dtypes, operands)
@@ -210,19 +213,8 @@ class _CoreAxes(NamedTuple):
         own = self.results[k]
         if self.keepdims:
             node = bind_reshape(node, (*node.shape, *(1,) * len(own)))
-        if own == tuple(range(-len(own), 0)):
-            return node
-        at = [normalize_axis(a, node.ndim) for a in own]
-        loops = iter(range(node.ndim - len(own)))
-        core = {a: node.ndim - len(own) + i for i, a in enumerate(at)}
-        return bind_get(
-            node, permute_lens(node.shape, [core[a] if a in core else next(loops) for a in range(node.ndim)])
-        )
-
-
-def _core_last(node: Expr, core: tuple[int, ...]) -> Expr:
-    loops = [a for a in range(node.ndim) if a not in core]
-    return bind_get(node, permute_lens(node.shape, (*loops, *core)))
+        last = tuple(range(-len(own), 0))
+        return node if own == last else bind_get(node, moveaxis_lens(node.shape, last, own))
 
 
 def _core_extents(signature: Signature, nodes: Sequence[Expr], sizes: dict[str, int]) -> dict[str, int]:
@@ -253,10 +245,6 @@ def _require_whole(signature: Signature, nodes: Sequence[Expr]) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ the node
-
-
-def _dtypes_of_meta(meta: Any) -> Any:
-    return tuple([m.dtype for m in meta]) if isinstance(meta, tuple | list) else meta.dtype
 
 
 def _output_dtypes(

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import normalize_axis
 from distarray.array import elements
 from distarray.array.access import cast
 from distarray.array.array import DistArray
 from distarray.array.indexing import positions
 from distarray.array.out import into_copied
-from distarray.composed.views import all_beside, as_distarray
+from distarray.composed.views import all_beside, along, as_distarray
 from distarray.expr.expr import Expr, source
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.families import by_numpy
@@ -51,15 +50,11 @@ def argwhere(a: Any, /) -> DistArray:
     """Return the positions of the elements that are not zero, one per row."""
     x, mask = _true(a)
     if not mask.shape:
-        return _boxed(x, _rows_of_nothing(mask))
+        return _boxed(x, np.argwhere(elements.fetch(mask)))
     found = positions("argwhere", mask)
     if isinstance(found[0], Expr):
         return stack([x._on(node) for node in found], axis=-1)
     return _boxed(x, np.stack(found, axis=-1))
-
-
-def _rows_of_nothing(mask: Expr) -> HostArray:
-    return np.argwhere(elements.fetch(mask))
 
 
 @by_numpy(np.flatnonzero)
@@ -73,9 +68,7 @@ def flatnonzero(a: Any, /) -> DistArray:
 def compress(condition: Any, a: Any, /, axis: int | None = None, out: Any = None) -> DistArray:
     """Return the elements of `a` along `axis` where `condition` is true; of the flattened array by default."""
     x, mask = all_beside(a, condition)
-    if axis is None or not x.ndim:
-        x, axis = x.ravel(), axis or 0
-    axis = normalize_axis(axis, x.ndim)
+    x, axis = along(x, axis)
     if mask.ndim != 1:
         raise ValueError("condition must be a 1-d array")
     (at,) = positions("compress", _true(mask)[1])

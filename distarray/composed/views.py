@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from distarray.arguments import flag, memory_order, number, parse_shape
+from distarray.arguments import flag, memory_order, normalize_axis, number, parse_shape
 from distarray.array.array import DistArray
 from distarray.array.handle import is_scalar
 from distarray.composed.conversion import asarray
@@ -55,6 +55,17 @@ def beside(x: Any, given: Any) -> DistArray:
         return as_distarray(given)
     check_mask(given, "an operand")
     return asarray(given, team=x.team, device=x.device)
+
+
+def along(x: Any, axis: int | None, *, of_numbers: bool = True) -> tuple[DistArray, int]:
+    """Return the array to work on along `axis`, and that axis counted from the front; flattened if the axis is None.
+
+    With `of_numbers` an array without axes is a row of one, as for numpy's functions that take the axis it would have.
+    """
+    own = as_distarray(x)
+    if axis is None or (of_numbers and not own.ndim):
+        own = own.ravel()
+    return own, normalize_axis(0 if axis is None else axis, own.ndim)
 
 
 def without_number(x: DistArray) -> DistArray:
@@ -100,14 +111,12 @@ def matrix_transpose(x: Any, /) -> DistArray:
 
 def moveaxis(x: Any, source: AxesLike, destination: AxesLike, /) -> DistArray:
     """Return the axes `source` moved to the places `destination`. A view."""
-    own = as_distarray(x)
-    return own._view(lenses.permute_lens(own.shape, lenses.moveaxis_order(own.ndim, source, destination)))
+    return _seen(x, lenses.moveaxis_lens, source, destination)
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> DistArray:
     """Return `axis` moved to stand before the axis that is now at `start`. A view."""
-    own = as_distarray(a)
-    return own._view(lenses.permute_lens(own.shape, lenses.rollaxis_order(own.ndim, axis, start)))
+    return _seen(a, lenses.rollaxis_lens, axis, start)
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> DistArray:
@@ -122,14 +131,12 @@ def flip(x: Any, /, axis: AxesLike = None) -> DistArray:
 
 def flipud(m: Any) -> DistArray:
     """Return an array reversed along the first axis. A view."""
-    own = as_distarray(m)
-    return own._view(lenses.flip_lens(lenses.require_ndim(own.shape, 1), 0))
+    return _seen(m, lenses.flip_lens, 0, 1)
 
 
 def fliplr(m: Any) -> DistArray:
     """Return an array reversed along the second axis. A view."""
-    own = as_distarray(m)
-    return own._view(lenses.flip_lens(lenses.require_ndim(own.shape, 2), 1))
+    return _seen(m, lenses.flip_lens, 1, 2)
 
 
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> DistArray:

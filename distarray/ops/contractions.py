@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import check_ndim, integer, integers, normalize_axes, normalize_axis, sequence, shown
+from distarray.arguments import check_ndim, integer, integers, normalize_axes, sequence, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import (
@@ -34,7 +34,7 @@ from distarray.expr.params import ContractParams, Labels
 from distarray.ops.creation import operand_node
 from distarray.ops.elementwise import astype, conj, multiply
 from distarray.ops.families import Array, one_array, ready_made, ufunc_of
-from distarray.ops.lenses import diagonal_lens, permute_lens
+from distarray.ops.lenses import diagonal_lens, moveaxis_lens, permute_lens
 from distarray.ops.reductions import sum as _sum
 from distarray.ops.window_products import with_windows
 from distarray.types import DType, DTypeLike
@@ -233,13 +233,11 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     operands = _conjugated("vecdot", x1, x2)
     axis = integer(axis, "axis")
     if axis != -1:
-        operands.nodes = [_axis_last(node, axis) if type(node) is Expr else node for node in operands.nodes]
+        operands.nodes = [
+            bind_get(node, moveaxis_lens(node.shape, axis, -1)) if type(node) is Expr else node
+            for node in operands.nodes
+        ]
     return _product("vecdot", operands, ("k", "k"), "", "(n),(n)->()")
-
-
-def _axis_last(node: Expr, axis: int) -> Expr:
-    a = normalize_axis(axis, node.ndim)
-    return bind_get(node, permute_lens(node.shape, [*(i for i in range(node.ndim) if i != a), a]))
 
 
 @ready_made(2)
@@ -288,12 +286,7 @@ def outer(x1: Array, x2: Array, /) -> Array:
 @ready_made(2)
 def inner(a: Array, b: Array, /) -> Array:
     """Return the sum of products over the last axis of both; a product with a scalar otherwise."""
-    x, y, box = _pair("inner", a, b)
-    if not x.ndim or not y.ndim:
-        return box(multiply(x, y))
-    if x.shape[-1] != y.shape[-1]:
-        raise ValueError(f"shapes {x.shape} and {y.shape} not aligned: {x.shape[-1]} (last) != {y.shape[-1]} (last)")
-    return box(tensordot(x, y, axes=((-1,), (-1,))))
+    return _along_last("inner", a, b, 1)
 
 
 @ready_made(2)
@@ -301,10 +294,15 @@ def dot(a: Array, b: Array) -> Array:
     """Return the sum of products over the last axis of `a` and the last but one of `b`; a product with a scalar
     otherwise.
     """
-    x, y, box = _pair("dot", a, b)
+    return _along_last("dot", a, b, 2)
+
+
+def _along_last(name: str, a: Array, b: Array, place: int) -> Array:
+    """Return the sum of products over the last axis of `a` and that of `b` at this place, counted from its end."""
+    x, y, box = _pair(name, a, b)
     if not x.ndim or not y.ndim:
         return box(multiply(x, y))
-    axis = max(y.ndim - 2, 0)
+    axis = max(y.ndim - place, 0)
     if x.shape[-1] != y.shape[axis]:
         raise ValueError(
             f"shapes {x.shape} and {y.shape} not aligned: "

@@ -320,7 +320,7 @@ def one_array(name: str, x: Array) -> tuple[Expr, Box]:
     return node, operands.box
 
 
-def view(name: str, x: Array, make: Callable[[tuple[int, ...]], Affine]) -> Array:
-    """Return `x` read through the lens that `make` returns for its shape."""
+def view(name: str, x: Array, lens_of: Callable[..., Affine], *args: Any) -> Array:
+    """Return `x` read through the lens that its shape and these arguments give."""
     node, box = one_array(name, x)
-    return box(bind_get(node, make(node.shape)))
+    return box(bind_get(node, lens_of(node.shape, *args)))

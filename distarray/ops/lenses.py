@@ -33,8 +33,10 @@ def permute_lens(shape: Shape, axes: Sequence[SupportsIndex] | None = None) -> A
     return Affine.identity(shape).permuted(order)
 
 
-def flip_lens(shape: Shape, axis: AxesLike = None) -> Affine:
-    """Return the elements in reverse order along `axis`, all axes by default."""
+def flip_lens(shape: Shape, axis: AxesLike = None, least: int = 0) -> Affine:
+    """Return the elements of an array of at least so many axes in reverse order along `axis`, all axes by default."""
+    if len(shape) < least:
+        raise ValueError(f"Input must be >= {least}-d.")
     return Affine.identity(shape).flipped(normalize_axes(axis, len(shape)))
 
 
@@ -161,19 +163,14 @@ def rot90_lens(shape: Shape, k: int = 1, axes: Sequence[int] = (0, 1)) -> Affine
     lens = Affine.identity(shape)
     order = list(range(ndim))
     order[first], order[second] = second, first
-    match integer(k, "k") % 4:
-        case 0:
-            return lens
-        case 1:
-            return lens.flipped((second,)).permuted(order)
-        case 2:
-            return lens.flipped((first, second))
-        case _:
-            return lens.permuted(order).flipped((second,))
+    for _ in range(integer(k, "k") % 4):
+        lens = lens.flipped((second,)).permuted(order)
+    return lens
 
 
-def moveaxis_order(ndim: int, source: AxesLike, destination: AxesLike) -> tuple[int, ...]:
-    """Return the permutation that moves axes `source` to the places `destination`; the others keep their order."""
+def moveaxis_lens(shape: Shape, source: AxesLike, destination: AxesLike) -> Affine:
+    """Return the axes `source` moved to the places `destination`; the others keep their order."""
+    ndim = len(shape)
     froms, tos = (
         normalize_axes(integers(a, name), ndim, name) for a, name in ((source, "source"), (destination, "destination"))
     )
@@ -185,34 +182,29 @@ def moveaxis_order(ndim: int, source: AxesLike, destination: AxesLike) -> tuple[
     order = [a for a in range(ndim) if a not in froms]
     for to, a in sorted(zip(tos, froms)):
         order.insert(to, a)
-    return tuple(order)
+    return Affine.identity(shape).permuted(order)
 
 
-def rollaxis_order(ndim: int, axis: int, start: int) -> tuple[int, ...]:
-    """Return the permutation that moves `axis` to stand before the axis that is now at `start`."""
+def rollaxis_lens(shape: Shape, axis: int, start: int) -> Affine:
+    """Return `axis` moved to stand before the axis that is now at `start`."""
+    ndim = len(shape)
     source = normalize_axis(axis, ndim)
     if not -ndim <= integer(start, "start") <= ndim:
         raise np.exceptions.AxisError(f"'start' arg requires {-ndim} <= start < {ndim + 1}, but {start} was passed")
     to = start + ndim if start < 0 else start
-    return moveaxis_order(ndim, source, to - (source < to))
+    return moveaxis_lens(shape, source, to - (source < to))
 
 
-def swapaxes_order(ndim: int, axis1: int, axis2: int) -> tuple[int, ...]:
-    """Return the permutation that exchanges two axes."""
-    first, second = normalize_axis(axis1, ndim, "axis1"), normalize_axis(axis2, ndim, "axis2")
-    order = list(range(ndim))
+def swapaxes_lens(shape: Shape, axis1: int, axis2: int) -> Affine:
+    """Return two axes exchanged."""
+    first, second = normalize_axis(axis1, len(shape), "axis1"), normalize_axis(axis2, len(shape), "axis2")
+    order = list(range(len(shape)))
     order[first], order[second] = second, first
-    return tuple(order)
+    return Affine.identity(shape).permuted(order)
 
 
 def matrix_transpose_lens(shape: Shape) -> Affine:
     """Return the last two axes exchanged."""
     if len(shape) < 2:
         raise ValueError(f"Input array must be at least 2-dimensional, but it is {len(shape)}")
-    return permute_lens(shape, swapaxes_order(len(shape), -1, -2))
-
-
-def require_ndim(shape: Shape, ndim: int) -> Shape:
-    if len(shape) < ndim:
-        raise ValueError(f"Input must be >= {ndim}-d.")
-    return shape
+    return swapaxes_lens(shape, -1, -2)

@@ -24,10 +24,10 @@ from distarray.ops.lenses import (
     diagonal_lens,
     expand_lens,
     flip_lens,
-    moveaxis_order,
+    moveaxis_lens,
     permute_lens,
     squeeze_lens,
-    swapaxes_order,
+    swapaxes_lens,
 )
 from distarray.types import AxesLike, Shape
 
@@ -36,37 +36,37 @@ from distarray.types import AxesLike, Shape
 
 def permute_dims(x: Array, /, axes: Sequence[SupportsIndex]) -> Array:
     """Return the axes of `x` in the order `axes`. A view."""
-    return view("permute_dims", x, lambda shape: permute_lens(shape, axes))
+    return view("permute_dims", x, permute_lens, axes)
 
 
 def moveaxis(x: Array, source: AxesLike, destination: AxesLike, /) -> Array:
     """Return the axes `source` moved to the places `destination`. A view."""
-    return view("moveaxis", x, lambda shape: permute_lens(shape, moveaxis_order(len(shape), source, destination)))
+    return view("moveaxis", x, moveaxis_lens, source, destination)
 
 
 def swapaxes(a: Array, axis1: int, axis2: int) -> Array:
     """Return two axes exchanged. A view."""
-    return view("swapaxes", a, lambda shape: permute_lens(shape, swapaxes_order(len(shape), axis1, axis2)))
+    return view("swapaxes", a, swapaxes_lens, axis1, axis2)
 
 
 def flip(x: Array, /, axis: AxesLike = None) -> Array:
     """Return the elements in reverse order along `axis`, all axes by default. A view."""
-    return view("flip", x, lambda shape: flip_lens(shape, axis))
+    return view("flip", x, flip_lens, axis)
 
 
 def expand_dims(x: Array, /, axis: AxesLike = 0) -> Array:
     """Return new axes of extent 1 at the positions `axis` of the result. A view."""
-    return view("expand_dims", x, lambda shape: expand_lens(shape, axis))
+    return view("expand_dims", x, expand_lens, axis)
 
 
 def squeeze(x: Array, /, axis: AxesLike = None) -> Array:
     """Return an array without the axes `axis`, which must have extent 1; all such axes by default. A view."""
-    return view("squeeze", x, lambda shape: squeeze_lens(shape, axis))
+    return view("squeeze", x, squeeze_lens, axis)
 
 
 def broadcast_to(x: Array, /, shape: Sequence[int] | int) -> Array:
     """Return `x` seen as an array of `shape`. A read-only view; only the elements of `x` exist and travel."""
-    return view("broadcast_to", x, lambda own: broadcast_lens(own, parse_shape(shape)))
+    return view("broadcast_to", x, broadcast_lens, parse_shape(shape))
 
 
 def broadcast_shapes(*shapes: Any) -> Shape:
@@ -76,7 +76,7 @@ def broadcast_shapes(*shapes: Any) -> Shape:
 
 def at_least(ndim: int, x: Array) -> Array:
     """Return an array with `ndim` axes at least, one to three, as numpy adds them. A view."""
-    return view(f"atleast_{ndim}d", x, lambda shape: atleast_lens(shape, ndim))
+    return view(f"atleast_{ndim}d", x, atleast_lens, ndim)
 
 
 # -------------------------------------------------------------------------------------------------------------- reshape
