@@ -74,8 +74,8 @@ _HOMES = {
         "nan_to_num nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum nanvar"
     ),
     "distarray.composed.numpy_signatures": (
-        "all amax amin any argmax argmin argsort around clip concat concatenate count_nonzero cumprod cumsum "
-        "diff dot max mean min prod ptp repeat round sort stack std sum take trace var where"
+        "all amax amin any argmax argmin argsort around clip concat concatenate cumprod cumsum "
+        "diff dot max mean min prod ptp round sort stack std sum take trace var where"
     ),
     "distarray.composed.overlap": "map_overlap",
     "distarray.composed.pieces": "block piecewise trim_zeros",
@@ -135,9 +135,9 @@ _HOMES = {
     "distarray.ops.joining": "append column_stack dstack hstack roll row_stack vstack",
     "distarray.ops.manipulation": "broadcast_shapes diagflat tril triu",
     "distarray.ops.quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
-    "distarray.ops.reductions": "average cumulative_prod cumulative_sum",
+    "distarray.ops.reductions": "average count_nonzero cumulative_prod cumulative_sum",
     "distarray.ops.padding": "pad",
-    "distarray.ops.repetition": "tile",
+    "distarray.ops.repetition": "repeat tile",
     "distarray.ops.searching": "searchsorted",
     "distarray.ops.segments": "segment_max segment_mean segment_min segment_prod segment_reduce segment_sum",
     "distarray.ops.sorting": "argpartition lexsort partition sort_complex topk",

@@ -86,9 +86,8 @@ from distarray.composed.nans import (
     nanvar
 )
 from distarray.composed.numpy_signatures import (
-    all, amax, amin, any, argmax, argmin, argsort, around, clip, concat, concatenate, count_nonzero, cumprod,
-    cumsum, diff, dot, max, mean, min, prod, ptp, repeat, round, sort, stack, std, sum, take, trace, var,
-    where
+    all, amax, amin, any, argmax, argmin, argsort, around, clip, concat, concatenate, cumprod, cumsum, diff,
+    dot, max, mean, min, prod, ptp, round, sort, stack, std, sum, take, trace, var, where
 )
 from distarray.composed.overlap import (
     map_overlap
@@ -216,13 +215,13 @@ from distarray.ops.quantiles import (
     median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 )
 from distarray.ops.reductions import (
-    average, cumulative_prod, cumulative_sum
+    average, count_nonzero, cumulative_prod, cumulative_sum
 )
 from distarray.ops.padding import (
     pad
 )
 from distarray.ops.repetition import (
-    tile
+    repeat, tile
 )
 from distarray.ops.searching import (
     searchsorted

@@ -36,7 +36,6 @@ from distarray.ops import (
     indexing,
     joining,
     reductions,
-    repetition,
     sorting,
 )
 from distarray.ops.families import by_numpy, ready_made
@@ -140,12 +139,6 @@ def all(
 def _put(out: Any, result: Any) -> DistArray:
     """Return `result`, or `out` with it: numpy's reductions cast to anything, but for those that end with a ufunc."""
     return into(out, result, casting="unsafe")
-
-
-@ready_made(1)
-def count_nonzero(x: Any, /, axis: AxesLike = None, *, keepdims: bool = False) -> DistArray:
-    """Return the number of elements along `axis` that are not zero."""
-    return reductions.count_nonzero(x, axis, keepdims=keepdims)
 
 
 @ready_made(1)
@@ -488,13 +481,6 @@ def _joined_dtype(out: Any, dtype: DTypeLike) -> DTypeLike:
     if dtype is not None:
         raise TypeError("concatenate() only takes `out` or `dtype` as an argument, but both were provided.")
     return getattr(out, "dtype", None)
-
-
-@ready_made(1)
-@side_by_side
-def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> DistArray:
-    """Return each element `repeats` times along `axis`, of the flattened array by default."""
-    return repetition.repeat(x, repeats, axis=axis)
 
 
 @ready_made(1)

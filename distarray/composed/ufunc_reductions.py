@@ -6,7 +6,7 @@ numpy's own reductions are these: ``np.sum(x, where=...)`` is ``np.add.reduce``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -23,16 +23,6 @@ from distarray.ops import elementwise, manipulation, reductions, ufunc_methods
 from distarray.ops.creation import full_like
 from distarray.ops.families import ready_made
 from distarray.types import DType, HostArray
-
-#: Associative functions that have a reduction of their own: (array, axes, dtype, keepdims).
-_NAMED: Mapping[str, Callable[[Any, Any, DType, bool], Any]] = {
-    "add": lambda x, axes, dtype, keep: reductions.sum(x, axes, dtype, keepdims=keep),
-    "multiply": lambda x, axes, dtype, keep: reductions.prod(x, axes, dtype, keepdims=keep),
-    "maximum": lambda x, axes, dtype, keep: reductions.max(x.astype(dtype, copy=False), axes, keepdims=keep),
-    "minimum": lambda x, axes, dtype, keep: reductions.min(x.astype(dtype, copy=False), axes, keepdims=keep),
-    "logical_and": lambda x, axes, dtype, keep: reductions.all(x, axes, keepdims=keep),
-    "logical_or": lambda x, axes, dtype, keep: reductions.any(x, axes, keepdims=keep),
-}
 
 
 def _check(ufunc: np.ufunc, method: str) -> None:
@@ -223,10 +213,7 @@ def _fold(
         # What has no value of nothing may count `start` any number of times: max, min, lcm; and -0.0 of sums.
         neutral = start if is_from_negative else _identity(ufunc, loop)
         x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
-    if name in _NAMED:
-        result = _NAMED[name](x, axes, loop, keep)
-    else:
-        result = ufunc_methods.reduce(name, x, axes, loop, keepdims=keep)
+    result = reductions.folded(name, x, axes, loop, keepdims=keep)
     if is_from_negative:
         are_negative = (x == 0) & elementwise.signbit(x)
         return elementwise.where(reductions.all(are_negative, axes, keepdims=keep), loop.type(-0.0), result)

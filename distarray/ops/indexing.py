@@ -35,6 +35,7 @@ from distarray.ops.elementwise import astype, where
 from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.joining import joined
 from distarray.ops.lenses import slice_lens
+from distarray.ops.manipulation import moveaxis
 from distarray.types import Casting, HostArray, Shape
 
 #: params: (axes, position of the index axes in the result, number of index axes). operands: (x, an index per axis)
@@ -365,8 +366,6 @@ def take_along_axis(x: Array, indices: Array, /, axis: int | None = -1) -> Array
 
     The other axes broadcast. Without an axis both are flattened.
     """
-    from distarray.ops.manipulation import moveaxis
-
     operands = unbox("take_along_axis", (x, indices))
     node, index = operands.nodes
     if type(node) is not Expr or type(index) is not Expr or index.dtype.kind not in "iu":

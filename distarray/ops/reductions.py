@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from operator import index
 
@@ -24,6 +24,7 @@ from distarray.expr.errstates import divide_by_zero, quotient_name
 from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import side_by_side
+from distarray.ops.creation import full_like
 from distarray.ops.elementwise import (
     add,
     divide,
@@ -36,10 +37,12 @@ from distarray.ops.elementwise import (
 )
 from distarray.ops.elementwise import astype as _astype
 from distarray.ops.families import Array, one_array, ready_made
+from distarray.ops.joining import extended
+from distarray.ops.manipulation import broadcast_to, expand_dims, permute_dims, ravel, reshape
 from distarray.ops.programs import asked
 from distarray.ops.sliding import SLIDING, over_windows
-from distarray.ops.ufunc_methods import accumulate, in_dtype
-from distarray.types import AxesLike, DType, DTypeLike
+from distarray.ops.ufunc_methods import accumulate, in_dtype, reduce
+from distarray.types import Axes, AxesLike, DType, DTypeLike
 
 SUM = declare("sum", "reduce", monoid="sum")
 PROD = declare("prod", "reduce", monoid="prod")
@@ -133,6 +136,7 @@ def all(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
     return _reduce(ALL, x, axis, keepdims, None)
 
 
+@ready_made(1)
 def count_nonzero(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
     """Return the number of elements along `axis` that are not zero."""
     return _reduce(COUNT_NONZERO, x, axis, keepdims, np.intp)
@@ -189,6 +193,24 @@ def _arg_reduce(op: Op, x: Array, axis: int | None, keepdims: bool) -> Array:
         raise ValueError(f"attempt to get {op.name} of an empty sequence: shape {node.shape}, axis {axis}")
     _result_dtype(op.name, node.dtype)
     return _reduce(op, x, axes, bool(keepdims), np.intp)
+
+
+#: Associative functions of numpy that have a reduction here, in a dtype: those of extremes run in that of the array.
+_NAMED: dict[str, Callable[[Array, Axes, DType, bool], Array]] = {
+    "add": lambda x, axes, dtype, keep: sum(x, axes, dtype, keepdims=keep),
+    "multiply": lambda x, axes, dtype, keep: prod(x, axes, dtype, keepdims=keep),
+    "maximum": lambda x, axes, dtype, keep: max(_astype(x, dtype, copy=False), axes, keepdims=keep),
+    "minimum": lambda x, axes, dtype, keep: min(_astype(x, dtype, copy=False), axes, keepdims=keep),
+    "logical_and": lambda x, axes, dtype, keep: all(x, axes, keepdims=keep),
+    "logical_or": lambda x, axes, dtype, keep: any(x, axes, keepdims=keep),
+}
+
+
+def folded(name: str, x: Array, axes: Axes, dtype: DType, *, keepdims: bool = False) -> Array:
+    """Return `x` reduced by numpy's associative function `name` over `axes`, in the dtype of the result."""
+    if name in _NAMED:
+        return _NAMED[name](x, axes, dtype, keepdims)
+    return reduce(name, x, axes, dtype, keepdims=keepdims)
 
 
 # ----------------------------------------------------------------------------------------------------- moments
@@ -302,23 +324,15 @@ def _only_axis(axis: AxesLike) -> int | None:
 
 def cumsum(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
     """Return partial sums along `axis`, or of the flattened array."""
-    return _cumulative("add", _flat(a) if axis is None else a, axis, dtype, False)
+    return _cumulative("add", ravel(a) if axis is None else a, axis, dtype, False)
 
 
 def cumprod(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
     """Return partial products along `axis`, or of the flattened array."""
-    return _cumulative("multiply", _flat(a) if axis is None else a, axis, dtype, False)
-
-
-def _flat(x: Array) -> Array:
-    node, box = one_array("ravel", x)
-    return box(bind_reshape(node, (node.size,)))
+    return _cumulative("multiply", ravel(a) if axis is None else a, axis, dtype, False)
 
 
 def _cumulative(name: str, x: Array, axis: int | None, dtype: DTypeLike | None, include_initial: bool) -> Array:
-    from distarray.ops.joining import extended
-    from distarray.ops.manipulation import expand_dims
-
     node, box = one_array(f"cumulative {name}", x)
     refuse_loose_axis(axis)
     if node.ndim == 0:
@@ -369,9 +383,6 @@ def average(
     ZeroDivisionError
         As numpy's: without weights if the result has no elements, with weights if a sum of them is zero.
     """
-    from distarray.ops.creation import full_like
-    from distarray.ops.manipulation import broadcast_to, permute_dims, reshape
-
     if weights is None:
         if axis is not None:  # numpy's function takes more for an axis than its reductions do
             axis = normalize_axes(axis, one_array("average", a)[0].ndim)

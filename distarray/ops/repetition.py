@@ -18,13 +18,16 @@ from distarray.arguments import (
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_create, bind_get, bind_reshape
 from distarray.expr.expr import Expr
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import EMPTY
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.indexing import along, take
 from distarray.types import Shape
 
 
-def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
+@ready_made(1)
+@side_by_side
+def repeat(x: Array, repeats: Any, /, axis: int | None = None) -> Array:
     """Return each element `repeats` times along `axis`, of the flattened array by default.
 
     An array of repeats, one for each element, is read at the call: the shape of the result depends on it.

@@ -243,15 +243,7 @@ _UFUNC = dict(AGGREGATIONS.values())
 
 def aggregate(agg: str, node: Expr, axes: tuple[int, ...], dtype: DType) -> Expr:
     """Reduce one array by a monoid over axes, in the dtype of the result."""
-    made: Array
-    if agg in ("sum", "prod"):
-        made = getattr(reductions, agg)(node, axis=axes, dtype=dtype)
-    elif agg in ("max", "min", "any", "all"):
-        made = getattr(reductions, agg)(node, axis=axes)
-    else:
-        made = ufunc_methods.reduce(agg, node, axes, dtype)
-    assert type(made) is Expr
-    return made
+    return reductions.folded(_UFUNC[agg], node, axes, dtype)
 
 
 def aggregated_dtype(agg: str, dtype: DType, wanted: DType | None) -> DType:

@@ -21,6 +21,8 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import Op, declare
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
+from distarray.ops.indexing import fold_rows, take
+from distarray.ops.manipulation import moveaxis
 from distarray.ops.programs import over_all_places, row_cut
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, DTypeLike, HostArray
@@ -98,8 +100,6 @@ def reduce_in_order(name: str, x: Array, axis: int, dtype: DType, *, initial: Ha
     where
         Which elements count; of the shape of `x`. Needs `initial`.
     """
-    from distarray.ops.manipulation import moveaxis
-
     node, box = one_array(name, x)
     operands = [moveaxis(node, axis, -1)]
     if where is not None:
@@ -118,8 +118,6 @@ def accumulate(name: str, x: Array, axis: int, dtype: DTypeLike | None = None) -
     Where the axis is cut, or too much of the array would lie along it, every tile is folded to one row, and goes on
     from the rows of the tiles before it: two passes, and no more traffic than those rows. Else the axis is made whole.
     """
-    from distarray.ops.manipulation import moveaxis
-
     node, box = one_array(name, x)
     axis = normalize_axis(axis, node.ndim)
     result = resolved_dtype(name, "accumulate", node.dtype, None if dtype is None else as_dtype(dtype))
@@ -179,8 +177,6 @@ def reduceat(name: str, x: Array, indices: HostArray, axis: int, dtype: DTypeLik
     IndexError
         If a position is outside of the axis; numpy's text.
     """
-    from distarray.ops.manipulation import moveaxis
-
     node, box = one_array(name, x)
     axis = normalize_axis(axis, node.ndim)
     n = node.shape[axis]
@@ -208,8 +204,6 @@ def _ranges(starts: HostArray, n: int) -> HostArray:
 
 def _segments(name: str, rows: Expr, cut: Sharding | None, ranges: HostArray, dtype: DType) -> Expr:
     """Return segments of axis 0, each folded to one row."""
-    from distarray.ops.indexing import fold_rows, take
-
     n = rows.shape[0]
     bounds = (0, n) if cut is None else cut.boundaries(rows.shape)[0]
     segment, local, pieces = _pieces(ranges[:, 0], ranges[:, 1], bounds)
