@@ -35,7 +35,7 @@ from distarray.expr.expr import GET, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, Index, is_mask, known_index, parse_index
 from distarray.expr.lens import Component, Link, Reshape, get
 from distarray.ops import elementwise, paths
-from distarray.ops.creation import zeros_like
+from distarray.ops.creation import full_like
 from distarray.runtime import small
 from distarray.types import HostArray
 
@@ -81,7 +81,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
             return elementwise.imag(self)  # type: ignore[no-any-return]  # boxed as it is
         if self.dtype.kind == "c":
             return self._view(Component("imag"))
-        zeros: Self = zeros_like(self)
+        zeros: Self = full_like(self, 0)
         zeros._readonly = True
         return zeros
 

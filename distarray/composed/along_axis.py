@@ -12,6 +12,7 @@ from distarray.arguments import callback, integers, normalize_axis
 from distarray.array.array import DistArray
 from distarray.array.out import writes_host
 from distarray.composed.blockwise import map_blocks
+from distarray.composed.functions import put
 from distarray.composed.views import as_distarray, expand_dims, moveaxis
 from distarray.expr.side_by_side import side_by_side
 from distarray.types import HostArray, Shape
@@ -97,8 +98,6 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> Non
     if axis is None:
         if at.ndim != 1:
             raise ValueError("when axis=None, `indices` must have a single dimension.")
-        from distarray.composed.functions import put
-
         put(arr, at, values)
         return
     axis = normalize_axis(axis, arr.ndim)

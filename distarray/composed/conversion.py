@@ -174,10 +174,7 @@ def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
         obj = _with_hosts(obj)
     wanted = None if dtype is None else as_dtype(dtype)
     try:
-        if copy is not False:
-            host = np.array(obj, dtype=wanted, copy=True, order="K")
-        else:
-            host = np.array(obj, dtype=wanted, copy=False)
+        host = np.array(obj, dtype=wanted, copy=copy is not False)
     except (TypeError, ValueError, OverflowError) as error:
         raise type(error)(f"asarray, operand 0 of type {kind}: {error}") from None
     try:
@@ -327,14 +324,12 @@ def asanyarray(obj: Any, dtype: DTypeLike = None, order: Any = None, **where: An
 
 def ascontiguousarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
     """Return `obj` as an array of at least one axis whose elements follow each other; a copy where numpy makes one."""
-    made = asarray(obj, dtype, order="C", **where)
-    return made if made.ndim else made.reshape((1,))
+    return array(obj, dtype, copy=None, ndmin=1, order="C", **where)
 
 
 def asfortranarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
     """Return `obj` as an array of at least one axis that lies in F order: a copy where numpy makes one."""
-    made = asarray(obj, dtype, order="F", **where)
-    return made if made.ndim else made.reshape((1,))
+    return array(obj, dtype, copy=None, ndmin=1, order="F", **where)
 
 
 def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0, **where: Any) -> DistArray:

@@ -25,6 +25,7 @@ from distarray.expr.expr import Environment, Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import creation, elementwise
 from distarray.ops.families import ready_made
+from distarray.ops.joining import stack
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DTypeLike, ShapeLike
@@ -62,7 +63,7 @@ def zeros(shape: ShapeLike, dtype: DTypeLike = None, **where: Unpack[WhereAndLay
 @spells_where
 def ones(shape: ShapeLike, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array of `shape` filled with ones, double by default."""
-    return created(lambda env: creation.ones(shape, dtype, env), **where)
+    return created(lambda env: creation.full(shape, 1, np.float64 if dtype is None else dtype, env), **where)
 
 
 @side_by_side
@@ -139,8 +140,6 @@ def indices(
         return tuple([DistArray._on(creation.indices(edge, dtype, env)[axis]) for axis, edge in enumerate(edges)])
     dtype = as_dtype(dtype)  # None is float64, as where numpy makes an array
     grids = creation.indices(dimensions, dtype, env)
-    from distarray.ops.joining import stack
-
     if not grids:
         return empty((0,), dtype, team=env.team, device=env.device)
     return DistArray._on(stack(grids))
@@ -254,13 +253,13 @@ def empty_like(x: Any, /, dtype: DTypeLike = None, *, shape: Any = None, **where
 @spells_where
 def zeros_like(x: Any, /, dtype: DTypeLike = None, *, shape: Any = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array filled with zeros, of the shape, dtype and place of `x` where no other is given."""
-    return _like(creation.zeros_like, zeros, x, dtype, shape, **where)
+    return _like(partial(creation.full_like, fill_value=0), zeros, x, dtype, shape, **where)
 
 
 @spells_where
 def ones_like(x: Any, /, dtype: DTypeLike = None, *, shape: Any = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return an array filled with ones, of the shape, dtype and place of `x` where no other is given."""
-    return _like(creation.ones_like, ones, x, dtype, shape, **where)
+    return _like(partial(creation.full_like, fill_value=1), ones, x, dtype, shape, **where)
 
 
 @side_by_side

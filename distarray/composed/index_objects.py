@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from distarray import hooks
 from distarray.arguments import shown
 from distarray.array.array import DistArray
+from distarray.array.environment import within
 from distarray.composed.conversion import array
 from distarray.composed.creation import arange, empty
 from distarray.composed.sequences import linspace
@@ -101,7 +101,7 @@ class _Joiner:
         if any(isinstance(item, str) for item in items):
             raise ValueError("special directives must be the first entry.")
         env = first_environment(items)
-        with nullcontext() if env is None or hooks.within is None else hooks.within(env):
+        with nullcontext() if env is None else within(env):
             parts = [_part(item, ndmin, first) for item in items]
             dtype = np.result_type(*[v if np.isscalar(v) else p.dtype for v, p in zip(items, parts)]) if parts else None
             for v in items:

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray import hooks
 from distarray.arguments import NOT_GIVEN, ORDERS, memory_order, shown
+from distarray.array.environment import within
 from distarray.array.out import into
 from distarray.expr.side_by_side import first_environment
 
@@ -181,7 +181,7 @@ def _as_numpys(theirs: Function, ours: Function, args: tuple[Any, ...], kwargs: 
                 f"like={shown(like)}"
             )
         env = first_environment((like,))
-        with nullcontext() if env is None or hooks.within is None else hooks.within(env):
+        with nullcontext() if env is None else within(env):
             return call(theirs, ours, args, kwargs)
     except Refused as refusal:
         raise TypeError(f"{ours.__name__}(): {refusal}") from None

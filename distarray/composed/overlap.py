@@ -209,7 +209,9 @@ def map_overlap(
     unknown = InformedFunction(function, tuple(range(len(shapes))), shapes, tiles, np.dtype(np.float64))
 
     def example() -> Any:
-        return function(*map(_example, nodes, halos), **unknown.information((0,) * len(bounds)))
+        sizes = [[1 + (h.before + h.after if h.boundary != "none" else 0) for h in own] for own in halos]
+        blocks = [np.ones(size, node.dtype) for size, node in zip(sizes, nodes, strict=True)]
+        return function(*blocks, **unknown.information((0,) * len(bounds)))
 
     informed = replace(unknown, dtype=dtype_of("map_overlap", dtype, infer, example))
     highest = max(range(len(shapes)), key=lambda i: len(shapes[i]))
@@ -377,7 +379,3 @@ def _halos(node: Expr, depth: Any, boundary: Any) -> tuple[Halo, ...]:
             )
         halos.append(Halo(before, after, kind) if before or after else Halo())
     return tuple(halos)
-
-
-def _example(node: Expr, halos: Sequence[Halo]) -> Any:
-    return np.ones([1 + (h.before + h.after if h.boundary != "none" else 0) for h in halos], node.dtype)

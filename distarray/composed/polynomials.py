@@ -294,12 +294,8 @@ def poly(seq_of_zeros: Any) -> Any:  # an array, or 1.0 if there are no zeros, a
 
 def _conjugate(x: DistArray) -> bool:
     """Return whether the conjugate of each element is an element: computes it."""
-    return bool((_ordered(x) == _ordered(elementwise.conj(x))).all())
-
-
-def _ordered(x: DistArray) -> DistArray:
-    """Return complex numbers by real and then by imaginary part."""
-    return sorting.sort(x)
+    # complex numbers stand by real and then by imaginary part
+    return bool((sorting.sort(x) == sorting.sort(elementwise.conj(x))).all())
 
 
 def roots(p: Any) -> DistArray:

@@ -202,7 +202,8 @@ class Continuous(RandomStreams):
         """Return Weibull numbers of shape `a` and scale 1."""
         a = parameter("a", a, "non-negative")
         drawn = self._exponential(size, where, a)
-        return elementwise.where(_positive(a), elementwise.pow(drawn, _reciprocal(a)), 0.0)
+        # nan is to show
+        return elementwise.where(~np.less_equal(a, 0.0), elementwise.pow(drawn, _reciprocal(a)), 0.0)
 
     def pareto(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return numbers of the Pareto distribution of the second kind, which begins at 0."""
@@ -311,19 +312,9 @@ class Continuous(RandomStreams):
 
 
 def _reciprocal(a: Parameter) -> Parameter:
-    if isinstance(a, DistArray):
-        with np.errstate(divide="ignore"):
-            return 1.0 / a
     with np.errstate(divide="ignore"):
         found = np.divide(1.0, a)
-    return found if found.ndim else float(found)
-
-
-def _positive(a: Parameter) -> Any:
-    """Return whether `a` is above 0, or nan, which is to show."""
-    if isinstance(a, DistArray):
-        return ~(a <= 0.0)
-    return ~np.less_equal(a, 0.0)
+    return found if isinstance(found, DistArray) or found.ndim else float(found)
 
 
 def _check_covariance(cov: Any, check_valid: str, tol: float) -> None:

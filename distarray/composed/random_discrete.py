@@ -91,7 +91,7 @@ class Discrete(RandomStreams):
         p = parameter("p", p, "in (0, 1]")
         u = self._uniform(size, where, p)
         with np.errstate(divide="ignore"):
-            slope = elementwise.log1p(-p) if isinstance(p, DistArray) else np.log1p(np.negative(p))
+            slope = np.log1p(np.negative(p))
             slope = slope if isinstance(slope, DistArray) or slope.ndim else float(slope)
             trials = elementwise.ceil(elementwise.log1p(-u) / slope)
         # The largest double below 2**63.

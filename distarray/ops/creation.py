@@ -100,11 +100,6 @@ def zeros(shape: Any, dtype: DTypeLike | None, env: Environment) -> Expr:
     return full(shape, 0, np.float64 if dtype is None else dtype, env)
 
 
-def ones(shape: Any, dtype: DTypeLike | None, env: Environment) -> Expr:
-    """Return an array of `shape` filled with ones, double by default."""
-    return full(shape, 1, np.float64 if dtype is None else dtype, env)
-
-
 def arange(start: Any, stop: Any, step: Any, dtype: DTypeLike | None, env: Environment) -> Expr:
     """Return evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if `stop` is None.
 
@@ -241,16 +236,6 @@ def empty_like(x: Array, /, *, dtype: DTypeLike | None = None, shape: Any = None
 def full_like(x: Array, /, fill_value: Any, *, dtype: DTypeLike | None = None, shape: Any = None) -> Array:
     """Return an array of the shape, dtype and environment of `x`, with one value."""
     return _like(FULL, x, dtype, shape, fill_value)
-
-
-def zeros_like(x: Array, /, *, dtype: DTypeLike | None = None, shape: Any = None) -> Array:
-    """Return an array of the shape, dtype and environment of `x`, filled with zeros."""
-    return _like(FULL, x, dtype, shape, 0)
-
-
-def ones_like(x: Array, /, *, dtype: DTypeLike | None = None, shape: Any = None) -> Array:
-    """Return an array of the shape, dtype and environment of `x`, filled with ones."""
-    return _like(FULL, x, dtype, shape, 1)
 
 
 def _like(op: Op, x: Array, dtype: DTypeLike | None, shape: Any, value: Any) -> Array:

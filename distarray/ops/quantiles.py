@@ -295,11 +295,9 @@ def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims
         op = NANQUANTILE if skips_nan else QUANTILE
         made = bind(op, (row, asked), (*row.shape[:-1], flat.size), as_dtype(sample.dtype), (method, is_weak))
     else:
-
-        def of_row(each: Expr) -> Selection:
-            return _quantiles_of(each, cut, flat, method, is_weak, skips_nan)
-
-        made = _of_few_rows(name, row, of_row, as_dtype(sample.dtype))
+        made = _of_few_rows(
+            name, row, lambda each: _quantiles_of(each, cut, flat, method, is_weak, skips_nan), as_dtype(sample.dtype)
+        )
     rest = _kept(node.shape, axes) if keepdims else row.shape[:-1]
     return box(bind_reshape(moveaxis(made, -1, 0), (*points.shape, *rest)))
 

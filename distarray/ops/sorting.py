@@ -184,7 +184,7 @@ def _partitioned(name: str, a: Array, kth: Any, axis: int | None, kind: Any, ord
     outside = places[(places < -n) | (places >= n)] if n else places[:0]
     if outside.size:
         raise ValueError(f"kth(={int(outside.flat[0])}) out of bounds ({n})")
-    if not places.size:  # nothing has a place to stand at, so all stays where it is
+    if not places.size or not n:  # nothing has a place to stand at, so all stays where it is
         standing = full(node.shape, 0, np.dtype(np.intp), node.env)
         return box(node if name == "partition" else _sorted("argsort", standing, axis, False, True))
     if few_rows(node, axis) is not None:
@@ -192,8 +192,6 @@ def _partitioned(name: str, a: Array, kth: Any, axis: int | None, kind: Any, ord
         return _sorted("sort" if name == "partition" else "argsort", box(node), axis, False, True)
     op, dtype = (PARTITION, node.dtype) if name == "partition" else (ARGPARTITION, np.dtype(np.intp))
     moved = moveaxis(node, axis, -1)
-    if not n:
-        return box(node if name == "partition" else full(node.shape, 0, np.dtype(np.intp), node.env))
     at = tuple(sorted({int(p) % n for p in places}))
     made = bind(op, (moved,), moved.shape, dtype, runtime=(at,))
     return box(moveaxis(made, -1, axis))

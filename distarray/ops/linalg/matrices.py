@@ -11,10 +11,11 @@ from numpy.linalg import LinAlgError
 
 from distarray.deferral import errors_wait
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import Box, bind, identity
+from distarray.expr.bind import Box, bind, bind_create, identity
 from distarray.expr.expr import ITEM, Expr
 from distarray.expr.op import Op
 from distarray.expr.params import ItemParams
+from distarray.ops.creation import EYE
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
 from distarray.ops.programs import Ask, Program, run
@@ -92,6 +93,11 @@ def matrices(name: str, x: Array, *, square: bool = False) -> tuple[Expr, Box]:
     cast = astype(node, float_dtype(node.dtype), copy=False)
     assert type(cast) is Expr
     return cast, box
+
+
+def identity_of(node: Expr) -> Expr:
+    """Return the identity that the square matrices in a stack have."""
+    return bind_create(EYE, node.shape[-2:], node.dtype, node.env, (), 0)
 
 
 def several(

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from distarray.arguments import integers, normalize_axes, normalize_axis, number, refuse_loose_axis, shown
-from distarray.expr.bind import Box, bind_create, bind_get, bind_reshape
+from distarray.expr.bind import Box, bind_get, bind_reshape
 from distarray.expr.expr import Expr
-from distarray.ops.creation import EYE
 from distarray.ops.elementwise import (
     abs,
     add,
@@ -34,7 +33,7 @@ from distarray.ops.elementwise import imag as _imag
 from distarray.ops.elementwise import real as _real
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.lenses import permute_lens, slice_lens
-from distarray.ops.linalg.matrices import boxed, matrices, real_dtype
+from distarray.ops.linalg.matrices import boxed, identity_of, matrices, real_dtype
 from distarray.ops.linalg.singular import svdvals, tolerance
 from distarray.ops.linalg.systems import inv, slogdet
 from distarray.ops.manipulation import expand_dims, squeeze
@@ -218,15 +217,10 @@ def cond(x: Array, p: float | str | None = None) -> Array:
             result = squeeze(divide(last, first) if p == -2 else divide(first, last), axis=-1)
         else:
             singular = equal(slogdet(node).sign, 0)
-            regular = where(expand_dims(singular, axis=(-2, -1)), _identity(node), node)
+            regular = where(expand_dims(singular, axis=(-2, -1)), identity_of(node), node)
             result = multiply(_matrix_norm(node, p, False), _matrix_norm(inv(regular), p, False))
             result = where(singular, math.inf, result)
         # numpy: infinite, unless the matrix has a nan
         has_nan = _any(isnan(node), axis=(-2, -1))
         found = where(logical_and(isnan(result), logical_not(has_nan)), math.inf, result)
     return as_scalar(boxed("cond", box, [found])[0])
-
-
-def _identity(node: Expr) -> Expr:
-    """Return the identity of the matrices in a stack."""
-    return bind_create(EYE, node.shape[-2:], node.dtype, node.env, (), 0)

@@ -13,7 +13,6 @@ from numpy.linalg import LinAlgError
 from distarray.arguments import integer, normalize_axis, sequence
 from distarray.expr.bind import (
     bind,
-    bind_create,
     bind_get,
     unbox,
 )
@@ -22,14 +21,14 @@ from distarray.expr.expr import Expr
 from distarray.expr.params import IndexParams
 from distarray.ops import contractions
 from distarray.ops.contractions import matmul
-from distarray.ops.creation import EYE, arange
+from distarray.ops.creation import arange
 from distarray.ops.einsums import einsum
 from distarray.ops.elementwise import multiply, subtract
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.indexing import TAKE
 from distarray.ops.joining import stack
 from distarray.ops.lenses import slice_lens
-from distarray.ops.linalg.matrices import boxed
+from distarray.ops.linalg.matrices import boxed, identity_of
 from distarray.ops.linalg.panels import is_cut
 from distarray.ops.linalg.systems import inv
 from distarray.ops.manipulation import broadcast_to, moveaxis
@@ -47,8 +46,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
         raise LinAlgError(f"Last 2 dimensions of the array must be square, but they are {node.shape[-2:]}")
     n = integer(n, "n")
     if n == 0:
-        ones = bind_create(EYE, node.shape[-2:], node.dtype, node.env, (), 0)
-        return box(broadcast_to(ones, node.shape))
+        return box(broadcast_to(identity_of(node), node.shape))
     may_raise = n < 0
     if may_raise:
         node, n = inv(node), -n
