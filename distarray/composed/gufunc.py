@@ -18,13 +18,7 @@ from distarray.composed.grid import lying
 from distarray.composed.user_function import MAP_BLOCKS, UserFunction, examples, is_array
 from distarray.deferral import errors_wait
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import (
-    Operands,
-    bind,
-    bind_get,
-    bind_reshape,
-    unbox,
-)
+from distarray.expr.bind import Operands, bind, bind_get, bind_reshape, unbox
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import ITEM, Expr
 from distarray.expr.params import ItemParams

@@ -17,27 +17,12 @@ from distarray.array.array import DistArray
 from distarray.array.out import into, into_copied
 from distarray.composed.moments import masked_mean, masked_variance
 from distarray.composed.nonzero import nonzero
-from distarray.composed.ufunc_reductions import (
-    dtype_of_out,
-    is_everything,
-    loop_dtype,
-    mask_of,
-    reduce,
-    reduced_for,
-)
+from distarray.composed.ufunc_reductions import dtype_of_out, is_everything, loop_dtype, mask_of, reduce, reduced_for
 from distarray.composed.ufuncs import clip_operands
 from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import (
-    contractions,
-    differences,
-    elementwise,
-    indexing,
-    joining,
-    reductions,
-    sorting,
-)
+from distarray.ops import contractions, differences, elementwise, indexing, joining, reductions, sorting
 from distarray.ops.families import by_numpy, ready_made
 from distarray.types import AxesLike, Casting, DTypeLike
 

@@ -17,14 +17,7 @@ import numpy as np
 from distarray.arguments import integer, integers, normalize_axes, number, shown
 from distarray.composed.blockwise import ResultAxes, block_bounds, map_blocks
 from distarray.composed.grid import grid_over, ranges_of
-from distarray.composed.user_function import (
-    MAP_WINDOWS,
-    InformedFunction,
-    arguments,
-    checked,
-    dtype_of,
-    is_array,
-)
+from distarray.composed.user_function import MAP_WINDOWS, InformedFunction, arguments, checked, dtype_of, is_array
 from distarray.errors import NotSupportedError
 from distarray.expr.bind import bind_windows
 from distarray.expr.broadcasting import broadcast_shapes

@@ -19,13 +19,7 @@ import numpy as np
 from distarray.arguments import check_ndim, integer, integers, normalize_axes, sequence, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
-from distarray.expr.bind import (
-    Operands,
-    bind,
-    bind_get,
-    bind_reshape,
-    unbox,
-)
+from distarray.expr.bind import Operands, bind, bind_get, bind_reshape, unbox
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.joins import PRODUCT

@@ -16,13 +16,7 @@ import numpy as np
 
 from distarray.arguments import choice, host_positions, normalize_axis, refuse_loose_axis
 from distarray.expr.affine import Affine
-from distarray.expr.bind import (
-    bind,
-    bind_get,
-    bind_put,
-    bind_reshape,
-    unbox,
-)
+from distarray.expr.bind import bind, bind_get, bind_put, bind_reshape, unbox
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import GET, ITEM, Environment, Expr, source
 from distarray.expr.indexing import Advanced, Basic, are_positions, check_indices, parse_index

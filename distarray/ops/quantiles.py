@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 from distarray.arguments import MAX_COUNT, host_array, normalize_axes, shown
 from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
-from distarray.expr.bind import (
-    bind,
-    bind_get,
-    bind_reshape,
-    literal,
-    unbox,
-)
+from distarray.expr.bind import bind, bind_get, bind_reshape, literal, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.side_by_side import side_by_side

@@ -25,16 +25,7 @@ from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import full_like
-from distarray.ops.elementwise import (
-    add,
-    divide,
-    equal,
-    imag,
-    multiply,
-    real,
-    sqrt,
-    subtract,
-)
+from distarray.ops.elementwise import add, divide, equal, imag, multiply, real, sqrt, subtract
 from distarray.ops.elementwise import astype as _astype
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.joining import extended

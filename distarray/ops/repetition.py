@@ -7,14 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import (
-    MAX_NDIM,
-    host_positions,
-    integers,
-    parse_shape,
-    refuse_loose_axis,
-    shown,
-)
+from distarray.arguments import MAX_NDIM, host_positions, integers, parse_shape, refuse_loose_axis, shown
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_create, bind_get, bind_reshape
 from distarray.expr.expr import Expr

@@ -15,13 +15,7 @@ import numpy as np
 
 from distarray.arguments import host_array, integer, naming, normalize_axis, shown
 from distarray.expr.affine import Affine
-from distarray.expr.bind import (
-    bind,
-    bind_get,
-    bind_reshape,
-    bind_tiles,
-    unbox,
-)
+from distarray.expr.bind import bind, bind_get, bind_reshape, bind_tiles, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.creation import full

@@ -11,11 +11,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from distarray.arguments import integer, normalize_axis, sequence
-from distarray.expr.bind import (
-    bind,
-    bind_get,
-    unbox,
-)
+from distarray.expr.bind import bind, bind_get, unbox
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.params import IndexParams
