@@ -44,8 +44,8 @@ _HOMES = {
     "distarray.composed.capabilities": "ArrayNamespaceInfo",
     "distarray.composed.collections": "compute explain persist progress wait",
     "distarray.composed.conversion": (
-        "asanyarray asarray ascontiguousarray asfortranarray astype copy from_blocks from_dlpack frombuffer "
-        "fromiter scatter"
+        "asanyarray asarray asarray_chkfinite ascontiguousarray asfortranarray astype copy from_blocks from_dlpack "
+        "frombuffer fromiter require scatter"
     ),
     "distarray.composed.covariance": "corrcoef cov",
     "distarray.composed.creation": (
@@ -83,7 +83,6 @@ _HOMES = {
     "distarray.composed.polynomials": "poly polyadd polyder polydiv polyfit polyint polymul polysub polyval roots",
     "distarray.composed.printing": "array2string array_repr array_str",
     "distarray.array.repr": "visualize_sharding",
-    "distarray.composed.requirements": "asarray_chkfinite require",
     "distarray.composed.sequences": "geomspace linspace logspace",
     "distarray.composed.sets": (
         "UniqueAllResult UniqueCountsResult UniqueInverseResult in1d intersect1d isin setdiff1d setxor1d union1d "

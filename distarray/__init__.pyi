@@ -38,8 +38,8 @@ from distarray.composed.collections import (
     compute, explain, persist, progress, wait
 )
 from distarray.composed.conversion import (
-    asanyarray, asarray, ascontiguousarray, asfortranarray, astype, copy, from_blocks, from_dlpack,
-    frombuffer, fromiter, scatter
+    asanyarray, asarray, asarray_chkfinite, ascontiguousarray, asfortranarray, astype, copy, from_blocks,
+    from_dlpack, frombuffer, fromiter, require, scatter
 )
 from distarray.composed.covariance import (
     corrcoef, cov
@@ -106,9 +106,6 @@ from distarray.composed.printing import (
 )
 from distarray.array.repr import (
     visualize_sharding
-)
-from distarray.composed.requirements import (
-    asarray_chkfinite, require
 )
 from distarray.composed.sequences import (
     geomspace, linspace, logspace

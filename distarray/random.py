@@ -7,8 +7,7 @@
 from numpy.random import MT19937, PCG64, PCG64DXSM, SFC64, BitGenerator, Philox, SeedSequence
 
 from distarray.composed.numpy_alternatives import not_here
-from distarray.composed.random import Generator, default_rng
-from distarray.composed.random_state import RandomState, process_state
+from distarray.composed.random import Generator, RandomState, default_rng, process_state
 
 __all__ = [
     "BitGenerator", "Generator", "MT19937", "PCG64", "PCG64DXSM", "Philox", "RandomState", "SFC64", "SeedSequence",

@@ -34,19 +34,20 @@ def _xarrays_variables(value: Any) -> list[Any] | None:
     return None
 
 
-def _arrays(value: Any) -> Iterable[DistArray]:
+def arrays_in(value: Any) -> Iterable[DistArray]:
+    """Yield the arrays in lists, tuples, sets, dicts, dataclasses and objects of xarray, nested."""
     if isinstance(value, DistArray):
         yield value
     elif (variables := _xarrays_variables(value)) is not None:
         # Not ``variable.data``, which would load what xarray has not read yet.
-        yield from _arrays([v._data for v in variables])
+        yield from arrays_in([v._data for v in variables])
     elif isinstance(value, list | tuple | set):
         for item in value:
-            yield from _arrays(item)
+            yield from arrays_in(item)
     elif isinstance(value, dict):
-        yield from _arrays(list(value.values()))
+        yield from arrays_in(list(value.values()))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from _arrays([getattr(value, field.name) for field in dataclasses.fields(value)])
+        yield from arrays_in([getattr(value, field.name) for field in dataclasses.fields(value)])
 
 
 def _replaced(value: Any) -> Any:
@@ -60,7 +61,7 @@ def _replaced(value: Any) -> Any:
         return type(value)(map(_replaced, value))
     if isinstance(value, dict):
         return {key: _replaced(item) for key, item in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type) and any(True for _ in _arrays(value)):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and any(True for _ in arrays_in(value)):
         fields = [field.name for field in dataclasses.fields(value) if field.init]
         return dataclasses.replace(value, **{name: _replaced(getattr(value, name)) for name in fields})
     return value
@@ -78,15 +79,14 @@ def compute(*args: Any, **options: Any) -> tuple[Any, ...]:
         Options of `distarray.config` for this evaluation.
     """
     with config.set(options):
-        window.observe([x.__dx_node__() for x in _arrays(args)])
-        result: tuple[Any, ...] = _replaced(args)
-        return result
+        window.observe([x.__dx_node__() for x in arrays_in(args)])
+        return _replaced(args)
 
 
 def persist(*args: Any, **options: Any) -> tuple[Any, ...]:
     """Compute arrays together and keep them where they lie; returns the arguments."""
     with config.set(options):
-        DistArray._compute_and_keep(_arrays(args))
+        DistArray._compute_and_keep(arrays_in(args))
     return args
 
 
@@ -101,7 +101,7 @@ def wait(*args: Any, **options: Any) -> tuple[Any, ...]:
     >>> x, y = dx.wait(dx.arange(3) + 1, dx.ones(2))
     """
     with config.set(options):
-        observations.wait_for(DistArray._compute_and_keep(_arrays(args)))
+        observations.wait_for(DistArray._compute_and_keep(arrays_in(args)))
     return args
 
 
@@ -135,7 +135,7 @@ def progress(*args: Any, **options: Any) -> Any:
         from distarray.diagnostics.progress_bars import Shown, switch
 
         return switch(*args, **options) if args else Shown(**options)
-    nodes = [x.__dx_node__() for x in _arrays(args)]
+    nodes = [x.__dx_node__() for x in arrays_in(args)]
 
     def compute_nodes() -> list[Any]:
         window.observe(nodes)
@@ -167,7 +167,7 @@ def explain(*args: Any, analyze: bool = False) -> Explanation:
     """
     from distarray.diagnostics.explain import explain as explain_nodes
 
-    nodes = [x.__dx_node__() for x in _arrays(args)]
+    nodes = [x.__dx_node__() for x in arrays_in(args)]
     if not nodes:
         raise TypeError("explain: give the arrays whose computation is to be explained")
     return explain_nodes(nodes, analyze=flag(analyze, "analyze"), others=window.pending_beside(nodes))

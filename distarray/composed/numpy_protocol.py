@@ -21,6 +21,7 @@ from distarray.array.environment import within
 from distarray.array.namespace import namespace
 from distarray.array.out import hosted
 from distarray.composed import ufuncs
+from distarray.composed.collections import arrays_in
 from distarray.composed.conversion import asarray
 from distarray.composed.numpy_alternatives import way_out
 from distarray.composed.numpy_arguments import Refused, call, own
@@ -77,19 +78,9 @@ def _name_of(func: Function) -> str:
     return f"{module}.{getattr(func, '__name__', func)}"
 
 
-def _arrays(value: Any) -> list[DistArray]:
-    if isinstance(value, DistArray):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [x for item in value for x in _arrays(item)]
-    if isinstance(value, dict):
-        return [x for item in value.values() for x in _arrays(item)]
-    return []
-
-
 def _fallback(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Gather if the user chose to, else say what to do."""
-    arrays = _arrays((args, kwargs))
+    arrays = list(arrays_in((args, kwargs)))
     nbytes = sum(x.nbytes for x in arrays)
     if config.get("fallback") != "gather":
         raise NotSupportedError(

@@ -20,7 +20,7 @@ from distarray.array.out import hosted
 from distarray.composed.creation import vander, zeros, zeros_like
 from distarray.composed.pieces import trim_zeros
 from distarray.composed.signals import convolve
-from distarray.composed.views import as_distarray, atleast_1d, beside
+from distarray.composed.views import all_beside, as_distarray, atleast_1d, beside
 from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, elementwise, joining, linalg, manipulation, repetition, sorting
@@ -37,11 +37,6 @@ def _coefficients(p: Any, beside_: Any = None) -> DistArray:
     if not x.ndim:
         raise TypeError(f"p={shown(p)} must be a vector of coefficients")
     return x
-
-
-def _both(a: Any, b: Any) -> tuple[DistArray, DistArray]:
-    x = atleast_1d(beside(b, a))
-    return x, atleast_1d(beside(x, b))
 
 
 def _or_poly1d(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +73,7 @@ def polysub(a1: Any, a2: Any) -> DistArray:
 
 def _aligned(a1: Any, a2: Any) -> tuple[DistArray, DistArray]:
     """Return both with as many coefficients, zeros in front of the shorter one."""
-    x, y = _both(a1, a2)
+    x, y = atleast_1d(*all_beside(a1, a2))
     n = max(x.shape[0], y.shape[0])
     x, y = (p if p.shape[0] == n else joining.concat([_zeros(p, n - p.shape[0]), p]) for p in (x, y))
     return x, y
@@ -88,7 +83,7 @@ def _aligned(a1: Any, a2: Any) -> tuple[DistArray, DistArray]:
 @side_by_side
 def polymul(a1: Any, a2: Any) -> DistArray:
     """Return the product of two polynomials. Leading zeros are left out, whose number it computes."""
-    both = _both(a1, a2)
+    both = atleast_1d(*all_beside(a1, a2))
     if any(p.ndim > 1 for p in both):
         raise ValueError("Polynomial must be 1d only.")
     x, y = (_stripped(p) for p in both)
@@ -106,7 +101,7 @@ def polydiv(u: Any, v: Any) -> tuple[DistArray, DistArray]:
     """Return the quotient and remainder of two polynomials. Leading zeros of the remainder are left out: computes
     it.
     """
-    u, v = (p + 0.0 for p in _both(u, v))
+    u, v = (p + 0.0 for p in atleast_1d(*all_beside(u, v)))
     if not u.size or not v.size:
         raise IndexError(f"polynomials have one coefficient at least: u is of shape {u.shape}, v of {v.shape}")
     dtype = np.result_type(u.dtype, v.dtype)

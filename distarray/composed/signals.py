@@ -13,7 +13,7 @@ import numpy as np
 from distarray.arguments import choice, host_array, naming, normalize_axes, normalize_axis, number, shown
 from distarray.array.array import DistArray
 from distarray.composed.histograms import placed
-from distarray.composed.views import as_distarray, beside, moveaxis
+from distarray.composed.views import all_beside, as_distarray, beside, moveaxis
 from distarray.deferral import waiting
 from distarray.expr.bind import bind_map
 from distarray.expr.side_by_side import side_by_side
@@ -57,8 +57,8 @@ def _mode(mode: Any) -> str:
 
 def _vectors(a: Any, v: Any) -> tuple[DistArray, DistArray]:
     """Return both as vectors; host data where the other one lives."""
-    x = beside(v, a)
-    return _vector(x), _vector(beside(x, v))
+    x, y = all_beside(a, v)
+    return _vector(x), _vector(y)
 
 
 def _vector(x: DistArray) -> DistArray:

@@ -12,7 +12,7 @@ import numpy as np
 from distarray.arguments import integer, integers, naming, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
-from distarray.composed.views import as_distarray, as_number, beside, moveaxis, permute_dims, without_number
+from distarray.composed.views import all_beside, as_distarray, as_number, moveaxis, permute_dims, without_number
 from distarray.errors import warn_user
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, einsums, joining, lenses, linalg
@@ -38,8 +38,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     """
     if axis is not None:
         axisa = axisb = axisc = axis
-    x = beside(b, a)
-    y = beside(x, b)
+    x, y = all_beside(a, b)
     if not x.ndim or not y.ndim:
         raise ValueError("At least one array has zero dimension")
     x = moveaxis(x, normalize_axis(axisa, x.ndim, "axisa"), -1)
@@ -175,8 +174,7 @@ def tensorinv(a: Any, ind: int = 2) -> DistArray:
 @side_by_side
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> DistArray:
     """Return the `x` for which ``tensordot(a, x, x.ndim)`` is `b`; `axes` of `a` are moved to its end first."""
-    x = beside(b, a)
-    y = beside(x, b)
+    x, y = all_beside(a, b)
     order = list(range(x.ndim))
     for axis in () if axes is None else integers(axes, "axes"):
         if axis not in order:

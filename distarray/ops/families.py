@@ -203,8 +203,7 @@ class ufunc:  # the name is numpy's
         """Return the axes of vectors and matrices that the function works on, as ``(n),(n)->()``; None for
         elementwise functions.
         """
-        found: str | None = self.numpys.signature
-        return found
+        return self.numpys.signature
 
     def __repr__(self) -> str:
         return f"<ufunc {self.__name__!r}>"

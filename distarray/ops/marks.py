@@ -35,8 +35,7 @@ def counts_of(mask: Expr, bounds: Bounds, cut: Sharding | None) -> Expr:
 
 
 def _found(counts: HostArray) -> list[int]:
-    found: list[int] = np.cumsum([0, *counts]).tolist()
-    return found
+    return np.cumsum([0, *counts]).tolist()
 
 
 def chosen(
