@@ -30,9 +30,9 @@ _NUMPY = (
     "False_ True_ base_repr binary_repr bool_ byte cdouble complex128 complex64 complexfloating csingle datetime64 "
     "double dtype e errstate euler_gamma float16 float32 float64 floating format_float_positional "
     "format_float_scientific generic get_printoptions geterr half index_exp inexact inf int16 int32 int64 "
-    "int8 int_ intc integer intp issubdtype long longlong mintypecode nan ndindex newaxis number pi "
-    "printoptions s_ set_printoptions seterr short signedinteger single timedelta64 typecodes typename ubyte uint "
-    "uint16 uint32 uint64 uint8 uintc uintp ulong ulonglong unsignedinteger ushort"
+    "int8 int_ intc integer intp isscalar issubdtype long longlong mask_indices mintypecode nan ndindex newaxis number "
+    "pi printoptions s_ set_printoptions seterr short signedinteger single timedelta64 typecodes typename ubyte "
+    "uint uint16 uint32 uint64 uint8 uintc uintp ulong ulonglong unsignedinteger ushort"
 )
 
 #: Where the other names live: they are loaded at their first use.
@@ -57,14 +57,14 @@ _HOMES = {
     ),
     "distarray.array.environment": "current_device current_team use",
     "distarray.composed.functions": (
-        "allclose array_equal array_equiv choose copyto delete fill_diagonal insert isscalar iterable ndim place "
+        "allclose array_equal array_equiv choose copyto delete fill_diagonal insert iterable ndim place "
         "put putmask resize select shape size"
     ),
     "distarray.composed.gufunc": "apply_gufunc as_gufunc gufunc",
     "distarray.composed.histograms": "bincount digitize histogram histogram2d histogram_bin_edges histogramdd",
     "distarray.composed.index_objects": "c_ mgrid ogrid r_",
     "distarray.composed.index_tricks": (
-        "diag_indices diag_indices_from ix_ mask_indices ravel_multi_index tril_indices tril_indices_from "
+        "diag_indices diag_indices_from ix_ ravel_multi_index tril_indices tril_indices_from "
         "triu_indices triu_indices_from unravel_index"
     ),
     "distarray.composed.iteration": "broadcast ndenumerate nditer",

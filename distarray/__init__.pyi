@@ -5,10 +5,10 @@ from numpy import (
     False_, True_, base_repr, binary_repr, bool_, byte, cdouble, complex128, complex64, complexfloating,
     csingle, datetime64, double, dtype, e, errstate, euler_gamma, float16, float32, float64, floating,
     format_float_positional, format_float_scientific, generic, get_printoptions, geterr, half, index_exp,
-    inexact, inf, int16, int32, int64, int8, int_, intc, integer, intp, issubdtype, long, longlong,
-    mintypecode, nan, ndindex, newaxis, number, pi, printoptions, s_, set_printoptions, seterr, short,
-    signedinteger, single, timedelta64, typecodes, typename, ubyte, uint, uint16, uint32, uint64, uint8,
-    uintc, uintp, ulong, ulonglong, unsignedinteger, ushort
+    inexact, inf, int16, int32, int64, int8, int_, intc, integer, intp, isscalar, issubdtype, long, longlong,
+    mask_indices, mintypecode, nan, ndindex, newaxis, number, pi, printoptions, s_, set_printoptions, seterr,
+    short, signedinteger, single, timedelta64, typecodes, typename, ubyte, uint, uint16, uint32, uint64,
+    uint8, uintc, uintp, ulong, ulonglong, unsignedinteger, ushort
 )
 from distarray import (
     config, emath, fft, io, linalg, polynomial, random, special, testing
@@ -56,8 +56,8 @@ from distarray.array.environment import (
     current_device, current_team, use
 )
 from distarray.composed.functions import (
-    allclose, array_equal, array_equiv, choose, copyto, delete, fill_diagonal, insert, isscalar, iterable,
-    ndim, place, put, putmask, resize, select, shape, size
+    allclose, array_equal, array_equiv, choose, copyto, delete, fill_diagonal, insert, iterable, ndim, place,
+    put, putmask, resize, select, shape, size
 )
 from distarray.composed.gufunc import (
     apply_gufunc, as_gufunc, gufunc
@@ -69,8 +69,8 @@ from distarray.composed.index_objects import (
     c_, mgrid, ogrid, r_
 )
 from distarray.composed.index_tricks import (
-    diag_indices, diag_indices_from, ix_, mask_indices, ravel_multi_index, tril_indices, tril_indices_from,
-    triu_indices, triu_indices_from, unravel_index
+    diag_indices, diag_indices_from, ix_, ravel_multi_index, tril_indices, tril_indices_from, triu_indices,
+    triu_indices_from, unravel_index
 )
 from distarray.composed.iteration import (
     broadcast, ndenumerate, nditer

@@ -37,7 +37,6 @@ from distarray.array.moves import check_root
 from distarray.array.versions import block_type
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError
-from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_create, bind_put, lazily_read
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored, source
 from distarray.expr.lens import in_memory
@@ -48,6 +47,7 @@ from distarray.kernels.loans import foreign_memory
 from distarray.kernels.stores import HostMemory
 from distarray.ops import elementwise, joining
 from distarray.ops.creation import EMPTY
+from distarray.ops.lenses import box_lens
 from distarray.ops.stores import read_store
 from distarray.runtime.memory import memory_limit
 from distarray.runtime.small import is_small
@@ -476,8 +476,7 @@ def from_blocks(
                 f"from_blocks: the block of tile {tile} has shape {host.shape}, but the tile has {expected}"
             )
         if host.size:
-            terms = tuple((axis, start, 1) for axis, (start, _) in enumerate(box))
-            node = bind_put(node, Affine(host.shape, terms), source(host, env))
+            node = bind_put(node, box_lens(host.shape, [start for start, _ in box]), source(host, env))
     return DistArray._on(node)
 
 

@@ -59,11 +59,6 @@ def size(a: Any, axis: int | None = None) -> int:
     return math.prod([int(own[a]) for a in normalize_axes(axis, len(own))])
 
 
-def isscalar(element: Any) -> bool:
-    """Return whether `element` is a number of Python or numpy."""
-    return np.isscalar(element)
-
-
 def iterable(y: Any) -> bool:
     """Return whether one can iterate over `y`."""
     return bool(y.ndim) if isinstance(y, DistArray) else np.iterable(y)

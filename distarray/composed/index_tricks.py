@@ -6,7 +6,6 @@ What follows from a shape alone are host arrays, since they are indices; what is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -75,13 +74,6 @@ def diag_indices_from(arr: Any) -> Positions:
     if len(set(own)) > 1:
         raise ValueError("All dimensions of input must be of equal length")
     return np.diag_indices(own[0], len(own))
-
-
-def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[Any, ...]:
-    """Return the positions where `mask_func` leaves something of a square matrix of ones, as ``tril`` and ``triu``
-    do.
-    """
-    return np.mask_indices(n, mask_func, k)
 
 
 @side_by_side

@@ -7,7 +7,7 @@ numpy's own reductions are these: ``np.sum(x, where=...)`` is ``np.add.reduce``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -116,12 +116,7 @@ def reduce(
 @cache
 def _reduction_by(ufunc: np.ufunc, n: int) -> Callable[..., DistArray]:
     """Return what `reduced_for` does, as a function of `n` arrays that is made ready: the mask may be one."""
-
-    @ready_made(n, is_boxed=True)
-    def reduction(x: Any, where: Any, *options: Any) -> DistArray:
-        return _reduced(ufunc, x, where, *options)
-
-    return reduction
+    return ready_made(n, is_boxed=True)(partial(_reduced, ufunc))
 
 
 def reduced_for(

@@ -24,9 +24,8 @@ __all__ = [
     "irfftn", "rfft", "rfft2", "rfftn",
 ]  # fmt: skip
 
-#: Lengths of several transforms, and the axes that they are along; None: all.
-Lengths: TypeAlias = Sequence[int] | None
-Axes: TypeAlias = Sequence[int] | None
+#: Lengths of several transforms, or the axes that they are along; None: all.
+Several: TypeAlias = Sequence[int] | None
 
 _NORMS = ("backward", "ortho", "forward")
 
@@ -83,7 +82,7 @@ def ihfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backwa
     return _along("ihfft", x, n, axis, norm)
 
 
-def _steps(name: str, x: Array, s: Lengths, axes: Axes) -> list[tuple[int | None, int]]:
+def _steps(name: str, x: Array, s: Several, axes: Several) -> list[tuple[int | None, int]]:
     """Return (length, axis) of the transforms along several axes, in the order of the axes.
 
     Lengths are those of the axes of `x`, also of an axis that comes twice; None for what `irfft` makes of the last one.
@@ -120,7 +119,7 @@ def _steps(name: str, x: Array, s: Lengths, axes: Axes) -> list[tuple[int | None
 
 
 @ready_made(1)
-def fftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
+def fftn(x: Array, /, s: Several = None, axes: Several = None, norm: str = "backward") -> Array:
     """Return `fft` along several axes, all by default; `s` are the lengths."""
     for n, axis in reversed(_steps("fftn", x, s, axes)):
         x = fft(x, n=n, axis=axis, norm=norm)
@@ -128,7 +127,7 @@ def fftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backwar
 
 
 @ready_made(1)
-def ifftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
+def ifftn(x: Array, /, s: Several = None, axes: Several = None, norm: str = "backward") -> Array:
     """Return the inverse of `fftn`."""
     for n, axis in reversed(_steps("ifftn", x, s, axes)):
         x = ifft(x, n=n, axis=axis, norm=norm)
@@ -136,7 +135,7 @@ def ifftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backwa
 
 
 @ready_made(1)
-def rfftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
+def rfftn(x: Array, /, s: Several = None, axes: Several = None, norm: str = "backward") -> Array:
     """Return `rfft` along the last of several axes, then `fft` along the others."""
     *others, (n, axis) = _steps("rfftn", x, s, axes)
     x = rfft(x, n=n, axis=axis, norm=norm)
@@ -146,7 +145,7 @@ def rfftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backwa
 
 
 @ready_made(1)
-def irfftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
+def irfftn(x: Array, /, s: Several = None, axes: Several = None, norm: str = "backward") -> Array:
     """Return the inverse of `rfftn`."""
     *others, (n, axis) = _steps("irfftn", x, s, axes)
     for m, other in others:
@@ -155,25 +154,25 @@ def irfftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backw
 
 
 @ready_made(1)
-def fft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
+def fft2(x: Array, /, s: Several = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
     """Return `fftn` along two axes."""
     return fftn(x, s=s, axes=axes, norm=norm)
 
 
 @ready_made(1)
-def ifft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
+def ifft2(x: Array, /, s: Several = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
     """Return `ifftn` along two axes."""
     return ifftn(x, s=s, axes=axes, norm=norm)
 
 
 @ready_made(1)
-def rfft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
+def rfft2(x: Array, /, s: Several = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
     """Return `rfftn` along two axes."""
     return rfftn(x, s=s, axes=axes, norm=norm)
 
 
 @ready_made(1)
-def irfft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
+def irfft2(x: Array, /, s: Several = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
     """Return `irfftn` along two axes."""
     return irfftn(x, s=s, axes=axes, norm=norm)
 

@@ -29,7 +29,7 @@ from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import EMPTY, constant, operand_node
 from distarray.ops.elementwise import as_array, warn_of_lost_imaginary_part
 from distarray.ops.families import Array, by_numpy, one_array, ready_made, view
-from distarray.ops.lenses import expand_lens, slice_lens
+from distarray.ops.lenses import box_lens, expand_lens, slice_lens
 from distarray.ops.manipulation import at_least, ravel
 from distarray.types import DType, DTypeLike, Shape
 
@@ -137,12 +137,7 @@ def blocks(arrays: Sequence[Any], depth: int, ndim: int) -> Array:
     nodes, env, box = _unboxed("concatenate", leaves)
     common = _common_dtype(nodes, None, "same_kind")
     shape, placed = _placed(arrays, iter(nodes), ndim - depth, ndim)
-    pieces = []
-    for starts, node in placed:
-        lens = Affine.identity(shape)
-        for axis, (start, extent) in enumerate(zip(starts, node.shape, strict=True)):
-            lens = lens.compose(slice_lens(lens.shape, axis, start, extent))
-        pieces.append((lens, node))
+    pieces = [(box_lens(node.shape, starts), node) for starts, node in placed]
     return box(put_together(pieces, shape, common, env))
 
 

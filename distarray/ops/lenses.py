@@ -116,6 +116,11 @@ def slice_lens(shape: Shape, axis: int, start: int, length: int, step: int = 1) 
     return Affine((*shape[:axis], length, *shape[axis + 1 :]), tuple(terms))
 
 
+def box_lens(extents: Shape, starts: Sequence[int]) -> Affine:
+    """Return a box of so many elements along each axis, from these on. Nothing is checked."""
+    return Affine(extents, tuple([(axis, start, 1) for axis, start in enumerate(starts)]))
+
+
 def split_lenses(
     shape: Shape, indices_or_sections: int | Sequence[int], axis: int = 0, *, is_equal: bool = False
 ) -> list[Affine]:

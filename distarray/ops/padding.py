@@ -25,7 +25,7 @@ from distarray.ops import elementwise, reductions
 from distarray.ops.creation import constant, fill_value_of
 from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.joining import joined, put_together
-from distarray.ops.lenses import slice_lens
+from distarray.ops.lenses import box_lens, slice_lens
 from distarray.ops.manipulation import broadcast_to
 from distarray.ops.quantiles import median
 from distarray.types import DType, HostArray
@@ -159,8 +159,7 @@ def _framed(node: Expr, widths: Sequence[tuple[int, int]], values: HostArray | N
     def box(axis: int, start: int, length: int) -> Affine:
         """Return what is along `axis` from `start` on: all of the axes before, the elements of `node` of the others."""
         starts = [0] * axis + [start] + [low for low, _ in widths[axis + 1 :]]
-        extents = (*shape[:axis], length, *node.shape[axis + 1 :])
-        return Affine(extents, tuple([(a, at, 1) for a, at in enumerate(starts)]))
+        return box_lens((*shape[:axis], length, *node.shape[axis + 1 :]), starts)
 
     pieces: list[tuple[Affine, Expr]] = []
     for axis, pair in enumerate(() if values is None else values):
@@ -168,7 +167,7 @@ def _framed(node: Expr, widths: Sequence[tuple[int, int]], values: HostArray | N
         for start, width, value in zip((0, shape[axis] - high), (low, high), pair, strict=True):
             lens = box(axis, start, width)
             pieces.append((lens, constant(lens.shape, value, node.dtype, node.env)))
-    inner = Affine(node.shape, tuple([(a, low, 1) for a, (low, _) in enumerate(widths)]))
+    inner = box_lens(node.shape, [low for low, _ in widths])
     return put_together([*pieces, (inner, node)], shape, node.dtype, node.env)
 
 

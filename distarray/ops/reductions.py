@@ -11,7 +11,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Hashable
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import index
 
 import numpy as np
@@ -248,25 +248,14 @@ def _moments(op: Op, x: Array, axis: AxesLike, ddof: float, keepdims: bool, dtyp
     count = _count(x, axis, op.name)
     if ddof >= count:
         warn_user("Degrees of freedom <= 0 for slice")
-    function = _deviation if op is STD else _variance
-    made = function(x, axis, dtype, int(ddof) if float(ddof).is_integer() else ddof, keepdims=keeps_axes(keepdims))
+    made = _MOMENT[op](x, axis, dtype, int(ddof) if float(ddof).is_integer() else ddof, keepdims=keeps_axes(keepdims))
     if not count:
         _divide_nothing(made, "divide")  # the mean, which numpy keeps as an array
         _divide_nothing(made, quotient_name(made.ndim, made.dtype))
     return made
 
 
-@ready_made(1)
-def _variance(x: Array, axis: AxesLike, dtype: DTypeLike | None, ddof: float, *, keepdims: bool) -> Array:
-    return _moment(VAR, x, axis, dtype, ddof, keepdims)
-
-
-@ready_made(1)
-def _deviation(x: Array, axis: AxesLike, dtype: DTypeLike | None, ddof: float, *, keepdims: bool) -> Array:
-    return _moment(STD, x, axis, dtype, ddof, keepdims)
-
-
-def _moment(op: Op, x: Array, axis: AxesLike, dtype: DTypeLike | None, ddof: float, keepdims: bool) -> Array:
+def _moment(op: Op, x: Array, axis: AxesLike, dtype: DTypeLike | None, ddof: float, *, keepdims: bool) -> Array:
     wanted = as_dtype(dtype) if dtype is not None else one_array(op.name, x)[0].dtype
     if wanted.kind == "c":
         # var(x) = var(real x) + var(imag x): moments are of real numbers
@@ -280,6 +269,10 @@ def _moment(op: Op, x: Array, axis: AxesLike, dtype: DTypeLike | None, ddof: flo
         # numpy: a complex dtype is that of the result too, if asked for
         return total if dtype is None else _astype(total, dtype)
     return _reduce(op, x, axis, keepdims, dtype, float(ddof))
+
+
+#: What makes each of an array and static arguments.
+_MOMENT = {op: ready_made(1)(partial(_moment, op)) for op in (VAR, STD)}
 
 
 # -------------------------------------------------------------------------------------------------- cumulative

@@ -103,14 +103,8 @@ def over_windows(
 
     Parameters
     ----------
-    name
-        Of the reduction.
     node
         Any node.
-    axes
-        Reduced axes of it.
-    dtype
-        Of the result.
     less
         What a variance is divided by less than the number of elements.
 

@@ -7,7 +7,7 @@ from distarray.expr.expr import Expr, lying
 from distarray.expr.op import declare
 from distarray.ops.creation import constant
 from distarray.ops.families import Array, one_array, ready_made
-from distarray.ops.lenses import slice_lens
+from distarray.ops.lenses import box_lens
 from distarray.ops.linalg.matrices import WHOLE, boxed, matrices
 from distarray.ops.linalg.panels import adjoint, deal, is_cut, recut, rows
 from distarray.sharding.sharding import Sharding
@@ -57,8 +57,6 @@ def _by_panels(node: Expr, upper: bool, pin: Sharding | None) -> Expr:
             tail = rows(left, width, n - start, columns_from=width)
             left = panels.step(CHOLESKY_UPDATE, (tail, bounds), [factor], bounds)
         # rows of U from its diagonal on, or columns of L
-        along = slice_lens((n, n), 0 if upper else 1, start, width)
-        place = along.compose(slice_lens(along.shape, 1 if upper else 0, start, n - start))
         factor = factor if upper else adjoint(factor)
-        made = bind_put(made, place, factor)
+        made = bind_put(made, box_lens(factor.shape, (start, start)), factor)
     return made
