@@ -19,7 +19,7 @@ from distarray.expr.affine import Affine
 from distarray.expr.bind import bind, bind_get, bind_put, bind_reshape, unbox
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import GET, ITEM, Environment, Expr, source
-from distarray.expr.indexing import Advanced, Basic, are_positions, check_indices, parse_index
+from distarray.expr.indexing import Advanced, Basic, are_positions, check_indices
 from distarray.expr.op import declare
 from distarray.expr.params import IndexParams
 from distarray.expr.pushdown import LOOKED_AT, SHARE
@@ -248,15 +248,6 @@ def _value(node: Expr, value: Array, shape: Shape, mode: Mode, casting: Casting 
         return astype(held, node.dtype, copy=False)
     _updated(node.dtype, held.dtype, mode, casting)
     return held
-
-
-def fold_rows(name: str, rows: Expr, at: HostArray, values: Expr) -> Expr:
-    """Return a new version of `rows`, each row of `values` joined with the row at its position by numpy's function
-    `name`.
-    """
-    parsed = parse_index(at, rows.shape)
-    assert isinstance(parsed, Advanced)
-    return put_item(rows, parsed, values, name)
 
 
 def put_mask(node: Expr, mask: Array, value: Array) -> Expr:

@@ -26,7 +26,7 @@ from distarray.expr.affine import Affine
 from distarray.expr.bind import Box, bind_create, bind_get, bind_put, bind_reshape, unbox
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops.creation import EMPTY, constant, operand_node
+from distarray.ops.creation import EMPTY, operand_node
 from distarray.ops.elementwise import as_array, warn_of_lost_imaginary_part
 from distarray.ops.families import Array, by_numpy, one_array, ready_made, view
 from distarray.ops.lenses import box_lens, expand_lens, slice_lens
@@ -221,13 +221,6 @@ def append(arr: Array, values: Array, axis: int | None = None) -> Array:
     if axis is None:
         arr, values = (ravel(part) for part in as_arrays("append", (arr, values)))
     return concat((arr, values), axis=0 if axis is None else axis)
-
-
-def extended(x: Array, axis: int, before: Scalar) -> Array:
-    """Return `x` with one more element, `before`, at the beginning of `axis`."""
-    node, box = one_array("extended", x)
-    shape = (*node.shape[:axis], 1, *node.shape[axis + 1 :])
-    return box(joined([constant(shape, before, node.dtype, node.env), node], axis, node.dtype, node.env))
 
 
 @ready_made(1)

@@ -24,11 +24,11 @@ from distarray.expr.errstates import divide_by_zero, quotient_name
 from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops.creation import full_like
+from distarray.ops.creation import constant, full_like
 from distarray.ops.elementwise import add, divide, equal, imag, multiply, real, sqrt, subtract
 from distarray.ops.elementwise import astype as _astype
 from distarray.ops.families import Array, one_array, ready_made
-from distarray.ops.joining import extended
+from distarray.ops.joining import joined
 from distarray.ops.manipulation import broadcast_to, expand_dims, permute_dims, ravel, reshape
 from distarray.ops.programs import asked
 from distarray.ops.sliding import SLIDING, over_windows
@@ -331,10 +331,13 @@ def _cumulative(name: str, x: Array, axis: int | None, dtype: DTypeLike | None, 
         as_numpy = "cumsum" if name == "add" else "cumprod"
         if _wanted_dtype(as_numpy, node.dtype, as_dtype(dtype)) == node.dtype:
             dtype = None
-    partial = accumulate(name, node, axis, dtype)
+    scan = accumulate(name, node, axis, dtype)
     if include_initial:
-        partial = extended(partial, normalize_axis(axis, node.ndim), before=0 if name == "add" else 1)
-    return box(partial)
+        axis = normalize_axis(axis, node.ndim)
+        shape = (*node.shape[:axis], 1, *node.shape[axis + 1 :])
+        first = constant(shape, 0 if name == "add" else 1, scan.dtype, node.env)
+        scan = joined([first, scan], axis, scan.dtype, node.env)
+    return box(scan)
 
 
 # ------------------------------------------------------------------------------------------------ compositions

@@ -18,10 +18,11 @@ from distarray.arguments import normalize_axis
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, bind_reduce, bind_tiles, literal
 from distarray.expr.expr import Expr
+from distarray.expr.indexing import parse_index
 from distarray.expr.op import Op, declare
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
-from distarray.ops.indexing import fold_rows, take
+from distarray.ops.indexing import put_item, take
 from distarray.ops.manipulation import moveaxis
 from distarray.ops.programs import over_all_places, row_cut
 from distarray.sharding.sharding import Sharding
@@ -219,7 +220,7 @@ def _segments(name: str, rows: Expr, cut: Sharding | None, ranges: HostArray, dt
     rest = np.delete(np.arange(len(segment)), first)
     if not rest.size:
         return whole
-    return fold_rows(name, whole, segment[rest], take(parts, rest, axis=0))
+    return put_item(whole, parse_index(segment[rest], whole.shape), take(parts, rest, axis=0), name)
 
 
 def _pieces(starts: HostArray, stops: HostArray, bounds: Any) -> tuple[HostArray, HostArray, list[int]]:
