@@ -217,42 +217,25 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
         func: Callable[..., Any],
         signature: str,
         *args: Any,
-        axes: Any = None,
-        axis: int | None = None,
-        keepdims: bool = False,
         output_dtypes: Any = None,
-        output_sizes: Any = None,
         vectorize: bool | None = None,
         allow_rechunk: bool = False,
         meta: Any = None,
         **kwargs: Any,
     ) -> Any:
         """Return what a function with core dimensions gives; see `distarray.apply_gufunc`."""
-        known = {"axes": axes, "axis": axis, "keepdims": keepdims, "output_sizes": output_sizes, "meta": meta}
+        infer = output_dtypes is None and meta is None
         with waiting():
             made = gufunc.apply_gufunc(
-                func, signature, *args, **known, output_dtypes=output_dtypes, vectorize=bool(vectorize),
-                allow_rechunk=allow_rechunk, infer=output_dtypes is None and meta is None, **kwargs,
+                func, signature, *args, output_dtypes=output_dtypes, vectorize=bool(vectorize),
+                allow_rechunk=allow_rechunk, meta=meta, infer=infer, **kwargs,
             )  # fmt: skip
         return viewed(made)
 
-    def map_blocks(
-        self,
-        func: Callable[..., Any],
-        *args: Any,
-        dtype: Any = None,
-        chunks: Any = None,
-        drop_axis: Any = None,
-        new_axis: Any = None,
-        **kwargs: Any,
-    ) -> Any:
+    def map_blocks(self, func: Callable[..., Any], *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
         """Return what a function of blocks gives; see `distarray.map_blocks`."""
         with waiting():
-            made = blockwise.map_blocks(
-                func, *args, dtype=dtype, chunks=chunks, drop_axis=drop_axis, new_axis=new_axis,
-                infer=dtype is None, **kwargs,
-            )  # fmt: skip
-        return viewed(made)
+            return viewed(blockwise.map_blocks(func, *args, dtype=dtype, infer=dtype is None, **kwargs))
 
     def blockwise(self, func: Callable[..., Any], out_ind: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
         """Return what a function of blocks with named axes gives; see `distarray.blockwise`."""

@@ -358,19 +358,27 @@ def _dealt(cuts: Sequence[AxisCut], shape: Sequence[Size], sizes: Sequence[Size]
     return found if not pieces else None
 
 
+def block_steps(
+    op_type: str, mode: str | None, shape: Sequence[int], b: int
+) -> tuple[list[int], tuple[int, ...], list[int]]:
+    """Return a shape, an order of axes, and a shape: what DepthToSpace and SpaceToDepth do with blocks of `b` x `b`."""
+    n, c, h, w = shape
+    is_crd = mode == "CRD"
+    if op_type == "SpaceToDepth":
+        perm = (0, 1, 3, 5, 2, 4) if is_crd else (0, 3, 5, 1, 2, 4)
+        return [n, c, h // b, b, w // b, b], perm, [n, c * b**2, h // b, w // b]
+    last = [n, c // b**2, h * b, w * b]
+    if is_crd:
+        return [n, c // b**2, b, b, h, w], (0, 1, 4, 2, 5, 3), last
+    return [n, b, b, c // b**2, h, w], (0, 3, 4, 1, 5, 2), last
+
+
 def _blocks(facts: NodeFacts) -> list[TensorForm]:
     """Let DepthToSpace and SpaceToDepth be a reshape, a transpose and a reshape."""
     shape, b = facts.shape(), facts.integer("blocksize", 1)
     if len(shape) != 4 or not all(isinstance(n, int) for n in shape):
         raise OutputSpecNeeded(facts.number, f"the sizes {shape} are not all known", [(None,) * 4])
-    n, c, h, w = (int(size or 0) for size in shape)
-    if facts.op_type == "SpaceToDepth":
-        inner = [n, c, h // b, b, w // b, b]
-        perm, last = (0, 3, 5, 1, 2, 4), [n, c * b * b, h // b, w // b]
-    elif facts.attrs.get("mode", "DCR") == "DCR":
-        inner, perm, last = [n, b, b, c // b**2, h, w], (0, 3, 4, 1, 5, 2), [n, c // b**2, h * b, w * b]
-    else:
-        inner, perm, last = [n, c // b**2, b, b, h, w], (0, 1, 4, 2, 5, 3), [n, c // b**2, h * b, w * b]
+    inner, perm, last = block_steps(facts.op_type, facts.attrs.get("mode"), [int(size or 0) for size in shape], b)
     try:
         (split,) = _reshaped(facts, facts.form(0), inner)
         (moved,) = _permuted(facts, split, perm)

@@ -181,7 +181,7 @@ class NodeFacts:
         loops = NodeLoops(rule, self.number, sizes or {}, frozenset(broadcast))
         if not used:
             devices = TensorForm.whole((), frozenset(range(self.num_devices)))
-            return [TensorForm.whole(shape, devices.owners[0]) for shape in loops.output_shapes(())]
+            return [TensorForm.whole(shape, devices.owners[0]) for shape in loops.output_shapes({})]
         self.meetings.append(follow_loops(loops, used, strict=self.strict, warnings=self.warnings))
         return self.meetings[-1].results
 

@@ -9,7 +9,7 @@ of its loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -44,21 +44,20 @@ class NodeLoops:
     sizes: Mapping[str, Size] = field(default_factory=dict)
     broadcast: frozenset[str] = frozenset()
 
-    def output_shapes(self, shapes: Sequence[Sequence[Size]]) -> list[tuple[Size, ...]]:
-        """Return the shape of each output.
-
-        Raises
-        ------
-        Refusal
-            If two inputs have different sizes, neither 1, where they share a loop.
-        """
-        sizes = dict(self.sizes)
-        sizes.update(_loop_sizes(self, shapes))
-        return [tuple([1 if loop == _ONE else sizes.get(loop) for loop in term]) for term in self.rule.results]
+    def output_shapes(self, sizes: Mapping[str, Size]) -> list[tuple[Size, ...]]:
+        """Return the shape of each output, by the sizes of the loops of the inputs."""
+        known = {**self.sizes, **sizes}
+        return [tuple([1 if loop == _ONE else known.get(loop) for loop in term]) for term in self.rule.results]
 
 
 def _loop_sizes(loops: NodeLoops, shapes: Sequence[Sequence[Size]]) -> dict[str, Size]:
-    """Return the size of each loop of the inputs; a number counts more than a symbol."""
+    """Return the size of each loop of the inputs; a number counts more than a symbol.
+
+    Raises
+    ------
+    Refusal
+        If two inputs have different sizes, neither 1, where they share a loop.
+    """
     sizes: dict[str, Size] = {}
     for term, shape in zip(loops.rule.operands, shapes, strict=True):
         if len(term) != len(shape):
@@ -95,18 +94,7 @@ class Meeting:
     sizes: Mapping[str, Size]
     cuts: Mapping[str, AxisCut]
     held: tuple[Owners, ...]
-    results: list[TensorForm] = field(default_factory=list)
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Return the number of shards of each loop that is cut."""
-        return tuple([n_shards(cut) for cut in self.cuts.values()])
-
-    def shards(self, term: Sequence[str], grid: Sequence[int]) -> list[int]:
-        """Return per combination the number of the shard of a tensor with these loops and so many shards per axis."""
-        steps = _strides(term, grid, tuple(self.cuts))
-        every = product(*map(range, self.counts))
-        return [sum(i * step for i, step in zip(at, steps, strict=True)) for at in every]
+    results: list[TensorForm]
 
 
 def follow_loops(loops: NodeLoops, forms: Sequence[TensorForm], *, strict: bool, warnings: list[Violation]) -> Meeting:
@@ -129,38 +117,43 @@ def follow_loops(loops: NodeLoops, forms: Sequence[TensorForm], *, strict: bool,
         If the inputs cannot be used together.
     """
     rule = loops.rule
-    shapes = [form.shape or () for form in forms]
-    outputs = loops.output_shapes(shapes)
-    sizes = _loop_sizes(loops, shapes)
+    sizes = _loop_sizes(loops, [form.shape or () for form in forms])
     cuts, sliced = _cuts_of_loops(loops, forms, sizes, strict)
-    cut_loops = tuple(cuts)
-    counts = [n_shards(cut) for cut in cuts.values()]
-    if prod(counts) > MAX_COMBINATIONS:
-        text = f"{prod(counts)} combinations of shards; at most {MAX_COMBINATIONS} are looked at"
+    n_combinations = prod(map(n_shards, cuts.values()))
+    if n_combinations > MAX_COMBINATIONS:
+        text = f"{n_combinations} combinations of shards; at most {MAX_COMBINATIONS} are looked at"
         raise Refusal(loops.number, "too-many-shards", text)
-    steps = [_strides(term, form.grid, cut_loops) for term, form in zip(rule.operands, forms, strict=True)]
-    held: list[Owners] = []
-    for at in product(*map(range, counts)):
-        held.append(_intersection(loops, forms, steps, at, sliced))
+    shards = [_shards(term, form.grid, cuts) for term, form in zip(rule.operands, forms, strict=True)]
+    slicing = {number for number, _ in sliced}
+    held = [_holders(loops, forms, at, slicing) for at in zip(*shards, strict=True)]
     for loop in sorted(sliced.values()):
         text = f"an input is whole along loop {loop}, which others cut; it is sliced where it lies"
         warnings.append(Violation(loops.number, "local-slice", text))
     if loops.broadcast and len(forms) > 1 and not sliced:
-        _warn_of_owners(loops, forms, sizes, steps, counts, warnings)
-    met = Meeting(loops, tuple(forms), sizes, cuts, tuple(held))
-    for term, shape in zip(rule.results, outputs, strict=True):
+        _warn_of_owners(loops, forms, sizes, shards, warnings)
+    results = []
+    for term, shape in zip(rule.results, loops.output_shapes(sizes), strict=True):
         grid = [n_shards(cuts.get(loop, ())) for loop in term]
         owners: list[set[int]] = [set() for _ in range(prod(grid))]
-        for shard, devices in zip(met.shards(term, grid), met.held, strict=True):
+        for shard, devices in zip(_shards(term, grid, cuts), held, strict=True):
             owners[shard] |= devices
         found = tuple([cuts.get(loop, ()) for loop in term])
-        met.results.append(TensorForm(shape, found, tuple(map(frozenset, owners))))
-    return met
+        results.append(TensorForm(shape, found, tuple(map(frozenset, owners))))
+    return Meeting(loops, tuple(forms), sizes, cuts, tuple(held), results)
 
 
-def _strides(term: Sequence[str], grid: Sequence[int], cut_loops: Sequence[str]) -> list[int]:
-    """Return how far the shards of a tensor are apart along each loop; 0 where it lacks the loop."""
-    return [sum(prod(grid[i + 1 :]) for i, at in enumerate(term) if at == loop and grid[i] > 1) for loop in cut_loops]
+def _shards(term: Sequence[str], grid: Sequence[int], cuts: Mapping[str, AxisCut]) -> list[int]:
+    """Return, per combination of shards of the loops that are cut, the number of the shard of a tensor.
+
+    Parameters
+    ----------
+    term, grid
+        Of each of its axes the loop, and the number of shards.
+    """
+    # how far shards are apart along each loop; 0 where the tensor lacks the loop
+    steps = [sum(prod(grid[i + 1 :]) for i, at in enumerate(term) if at == loop and grid[i] > 1) for loop in cuts]
+    every = product(*(range(n_shards(cut)) for cut in cuts.values()))
+    return [sum(i * step for i, step in zip(at, steps, strict=True)) for at in every]
 
 
 def _cuts_of_loops(
@@ -203,20 +196,10 @@ def _cuts_of_loops(
     return cuts, sliced
 
 
-def _intersection(
-    loops: NodeLoops,
-    forms: Sequence[TensorForm],
-    steps: Sequence[Sequence[int]],
-    at: Sequence[int],
-    sliced: Mapping[tuple[int, int], str],
-) -> Owners:
-    """Return the devices that hold the shards of all inputs at one combination."""
-    used = [
-        form.owners[sum(i * step for i, step in zip(at, into, strict=True))]
-        for form, into in zip(forms, steps, strict=True)
-    ]
+def _holders(loops: NodeLoops, forms: Sequence[TensorForm], at: Sequence[int], slicing: Collection[int]) -> Owners:
+    """Return the devices that hold these shards of all inputs; of the inputs `slicing` they need a slice."""
+    used = [form.owners[shard] for form, shard in zip(forms, at, strict=True)]
     found = None
-    slicing = {number for number, _ in sliced}
     for number, owners in enumerate(used):
         if number not in slicing:
             found = owners if found is None or found is owners else found & owners
@@ -229,7 +212,7 @@ def _intersection(
     if not found:
         shown = ", ".join(str(sorted(owners)[:8]) for owners in used)
         rule = "N-3" if loops.broadcast else loops.number
-        raise Refusal(rule, "empty-intersection", f"no device holds all input shards of {tuple(at)}: {shown}")
+        raise Refusal(rule, "empty-intersection", f"no device holds the shards {at} of all inputs: {shown}")
     return found
 
 
@@ -237,8 +220,7 @@ def _warn_of_owners(
     loops: NodeLoops,
     forms: Sequence[TensorForm],
     sizes: Mapping[str, Size],
-    steps: Sequence[Sequence[int]],
-    counts: Sequence[int],
+    shards: Sequence[Sequence[int]],
     warnings: list[Violation],
 ) -> None:
     """Say where equal cuts have other owners, or a device holds a shard but none of an input broadcast to it (N-2)."""
@@ -246,14 +228,13 @@ def _warn_of_owners(
         {loop for loop, n in zip(term, form.shape or (), strict=True) if n != 1 and loop in sizes}
         for term, form in zip(loops.rule.operands, forms, strict=True)
     ]
-    every = list(product(*map(range, counts)))
     for a, form in enumerate(forms):
         for b, other in enumerate(forms):
             if a == b or form.owners == other.owners:
                 continue
             if large[a] == large[b]:
                 text = f"inputs {a} and {b} have equal cuts and other owners"
-            elif large[a] - large[b] and not _covers(form, steps[a], other, steps[b], every):
+            elif large[a] - large[b] and not _covers(form, shards[a], other, shards[b]):
                 text = f"input {b} is broadcast, but not on every device that holds input {a}"
             else:
                 continue
@@ -261,13 +242,9 @@ def _warn_of_owners(
             return
 
 
-def _covers(
-    form: TensorForm, steps: Sequence[int], other: TensorForm, others: Sequence[int], every: Sequence[Sequence[int]]
-) -> bool:
+def _covers(form: TensorForm, shards: Sequence[int], other: TensorForm, others: Sequence[int]) -> bool:
     """Return whether each owner of each shard of `form` holds some shard of `other` to use with it."""
     there: dict[int, set[int]] = {}
-    for at in every:
-        shard = sum(i * step for i, step in zip(at, steps, strict=True))
-        beside = other.owners[sum(i * step for i, step in zip(at, others, strict=True))]
-        there.setdefault(shard, set()).update(beside)
+    for shard, beside in zip(shards, others, strict=True):
+        there.setdefault(shard, set()).update(other.owners[beside])
     return all(form.owners[shard] <= devices for shard, devices in there.items())

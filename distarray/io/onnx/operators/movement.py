@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from distarray.array.namespace import namespace
+from distarray.io.onnx.movement_rules import block_steps
 from distarray.io.onnx.operators.call import NodeCall, Row, Value, along, array_of, host, ints, is_host
 from distarray.types import HostArray
 
@@ -220,24 +221,9 @@ def _pad(call: NodeCall, x: Value, pads: Value = None, value: Value = None, axes
     return dx.where(inside, dx.pad(x, pairs), dx.reshape(fill, ()))
 
 
-def _depth_to_space(call: NodeCall, x: Value) -> Value:
-    n, channels, height, width = x.shape
-    block = call["blocksize"]
-    if call["mode"] == "CRD":
-        parts = dx.reshape(x, (n, channels // block**2, block, block, height, width))
-        parts = dx.permute_dims(parts, (0, 1, 4, 2, 5, 3))
-    else:
-        parts = dx.reshape(x, (n, block, block, channels // block**2, height, width))
-        parts = dx.permute_dims(parts, (0, 3, 4, 1, 5, 2))
-    return dx.reshape(parts, (n, channels // block**2, height * block, width * block))
-
-
-def _space_to_depth(call: NodeCall, x: Value) -> Value:
-    n, channels, height, width = x.shape
-    block = call["blocksize"]
-    parts = dx.reshape(x, (n, channels, height // block, block, width // block, block))
-    parts = dx.permute_dims(parts, (0, 1, 3, 5, 2, 4) if call["mode"] == "CRD" else (0, 3, 5, 1, 2, 4))
-    return dx.reshape(parts, (n, channels * block**2, height // block, width // block))
+def _blocks(call: NodeCall, x: Value) -> Value:
+    first, perm, last = block_steps(call.op_type, call["mode"], x.shape, call["blocksize"])
+    return dx.reshape(dx.permute_dims(dx.reshape(x, tuple(first)), perm), tuple(last))
 
 
 def _triangle(call: NodeCall, x: Value, k: Value = None) -> Value:
@@ -346,7 +332,7 @@ ROWS: dict[str, Row] = {
     "Resize": _resize,
     "Compress": _compress,
     "Concat": lambda call, *inputs: dx.concat(inputs, axis=call["axis"]),
-    "DepthToSpace": _depth_to_space,
+    "DepthToSpace": _blocks,
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": lambda call, x, at: dx.take(x, at, axis=call["axis"]),
@@ -360,7 +346,7 @@ ROWS: dict[str, Row] = {
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "Slice": _slice,
-    "SpaceToDepth": _space_to_depth,
+    "SpaceToDepth": _blocks,
     "Split": _split,
     "Squeeze": _squeeze,
     "TensorScatter": _scatter_tensor,
