@@ -29,10 +29,6 @@ def _times(x: Value, factor: float) -> Value:
     return x if factor == 1 else dx.astype(x * factor, x.dtype, copy=False)
 
 
-def _einsum(call: NodeCall, *inputs: Value) -> Value:
-    return dx.einsum(call["equation"].replace(" ", ""), *inputs)
-
-
 # ------------------------------------------------------------------------------------------------------ quantised
 
 
@@ -105,7 +101,7 @@ def requantized(product: Value, a_scale: Value, b_scale: Value, y_scale: Value, 
 
 ROWS: dict[str, Row] = {
     "DequantizeLinear": _dequantize,
-    "Einsum": _einsum,
+    "Einsum": lambda call, *inputs: dx.einsum(call["equation"].replace(" ", ""), *inputs),
     "Gemm": lambda call, a, b, c=None: gemm_of(call, gemm_product(call, a, b), c),
     "MatMul": lambda call, a, b: dx.matmul(a, b),
     "MatMulInteger": integer_product,

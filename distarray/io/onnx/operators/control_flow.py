@@ -76,10 +76,6 @@ def _is_true(value: Value) -> bool:
     return bool(host(value).reshape(-1)[0])
 
 
-def _if(call: NodeCall, condition: Value) -> Value:
-    return tuple(call.scope.inner(call["then_branch" if _is_true(condition) else "else_branch"], ()))
-
-
 def _loop(call: NodeCall, trips: Value, condition: Value, *state: Value) -> Value:
     body = call["body"]
     limit = None if trips is None else ints(trips)[0]
@@ -108,12 +104,6 @@ def _stacked(rows: list[Value], axis: int, info: Any) -> Value:
     extents = [d.dim_value for d in kind.shape.dim]
     extents.insert(axis if axis >= 0 else axis + len(extents) + 1, 0)
     return dx.zeros(tuple(extents), dtype=dtype_of_element(kind.elem_type, f"output {info.name!r}"))
-
-
-def _scan(call: NodeCall, *inputs: Value) -> Value:
-    if call.opset < 9:
-        return _batched_scan(call, *inputs)
-    return _scan_all(call, inputs)
 
 
 def _batched_scan(call: NodeCall, lengths: Value, *inputs: Value) -> Value:
@@ -166,4 +156,10 @@ def _sequence_map(call: NodeCall, sequence: list[Value], *others: Value) -> Valu
     return tuple([made[k] for made in rounds] for k in range(len(call["body"].output)))
 
 
-ROWS: dict[str, Row] = {**_SEQUENCES, "If": _if, "Loop": _loop, "Scan": _scan, "SequenceMap": _sequence_map}
+ROWS: dict[str, Row] = {
+    **_SEQUENCES,
+    "If": lambda call, x: tuple(call.scope.inner(call["then_branch" if _is_true(x) else "else_branch"], ())),
+    "Loop": _loop,
+    "Scan": lambda call, *inputs: _batched_scan(call, *inputs) if call.opset < 9 else _scan_all(call, inputs),
+    "SequenceMap": _sequence_map,
+}

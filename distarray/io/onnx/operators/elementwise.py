@@ -44,14 +44,6 @@ def _divide(call: NodeCall, x: Value, y: Value) -> Value:
     return dx.where(is_below, down + 1, down)
 
 
-def _mod(call: NodeCall, x: Value, y: Value) -> Value:
-    return dx.fmod(x, y) if call["fmod"] else dx.remainder(x, y)
-
-
-def _shift(call: NodeCall, x: Value, y: Value) -> Value:
-    return dx.left_shift(x, y) if call["direction"] == "LEFT" else dx.right_shift(x, y)
-
-
 def _mean(call: NodeCall, *inputs: Value) -> Value:
     return dx.divide(reduce(dx.add, inputs), len(inputs)) if len(inputs) > 1 else inputs[0]
 
@@ -79,38 +71,15 @@ def _expm1_below(x: Value, scale: float = 1.0) -> Value:
     return dx.expm1(below if scale == 1.0 else below / scale)
 
 
-def _sigmoid(x: Value) -> Value:
-    return dx.special.expit(x)
-
-
 def _gelu(call: NodeCall, x: Value) -> Value:
     if call["approximate"] == "tanh":
         return 0.5 * x * (1 + dx.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
     return 0.5 * x * (1 + dx.special.erf(x * math.sqrt(0.5)))
 
 
-def _swish(call: NodeCall, x: Value) -> Value:
-    return x * _sigmoid(x * call["alpha"])
-
-
 def _shrink(call: NodeCall, x: Value) -> Value:
     bias, bound = call["bias"], call["lambd"]
     return dx.where(x < -bound, x + bias, dx.where(x > bound, x - bias, dx.zeros_like(x)))
-
-
-def _hard_swish(call: NodeCall, x: Value) -> Value:
-    return x * dx.clip(x * (1 / 6) + 0.5, 0, 1)
-
-
-def _selu(call: NodeCall, x: Value) -> Value:
-    return call["gamma"] * dx.where(x > 0, x, call["alpha"] * _expm1_below(x))
-
-
-# ---------------------------------------------------------------------------------------------------------- casts
-
-
-def _cast(call: NodeCall, x: Value) -> Value:
-    return dx.astype(x, call.dtype(call["to"]), copy=False)
 
 
 def _dropout(call: NodeCall, x: Value, ratio: Value = None, training: Value = None) -> Value:
@@ -145,18 +114,18 @@ _KEPT: dict[str, Callable[..., Any]] = {
     "Erf": lambda call, x: dx.special.erf(x),
     "Gelu": _gelu,
     "HardSigmoid": lambda call, x: dx.clip(x * call["alpha"] + call["beta"], 0, 1),
-    "HardSwish": _hard_swish,
+    "HardSwish": lambda call, x: x * dx.clip(x * (1 / 6) + 0.5, 0, 1),
     "LeakyRelu": lambda call, x: dx.where(x < 0, x * call["alpha"], x),
     "Mish": lambda call, x: x * dx.tanh(dx.logaddexp(x, 0)),
     "PRelu": lambda call, x, slope: dx.where(x < 0, x * slope, x),
     "Pow": lambda call, x, y: dx.pow(x, y),
     "Relu": lambda call, x: dx.maximum(x, 0),
-    "Selu": _selu,
+    "Selu": lambda call, x: call["gamma"] * dx.where(x > 0, x, call["alpha"] * _expm1_below(x)),
     "Shrink": _shrink,
-    "Sigmoid": lambda call, x: _sigmoid(x),
+    "Sigmoid": lambda call, x: dx.special.expit(x),
     "Softplus": lambda call, x: dx.logaddexp(x, 0),
     "Softsign": lambda call, x: x / (1 + dx.abs(x)),
-    "Swish": _swish,
+    "Swish": lambda call, x: x * dx.special.expit(x * call["alpha"]),
     "ThresholdedRelu": lambda call, x: dx.where(x > call["alpha"], x, 0),
 }
 
@@ -164,8 +133,8 @@ ROWS: dict[str, Row] = {
     **{operator: _same(name) for operator, name in _SAME.items()},
     **{operator: _many(name) for operator, name in _MANY.items()},
     **{operator: _kept(function) for operator, function in _KEPT.items()},
-    "BitShift": _shift,
-    "Cast": _cast,
+    "BitShift": lambda call, x, y: (dx.left_shift if call["direction"] == "LEFT" else dx.right_shift)(x, y),
+    "Cast": lambda call, x: dx.astype(x, call.dtype(call["to"]), copy=False),
     "CastLike": lambda call, x, like: dx.astype(x, like.dtype, copy=False),
     "Clip": _clip,
     "Div": _divide,
@@ -173,5 +142,5 @@ ROWS: dict[str, Row] = {
     "Identity": lambda call, x: x,
     "IsInf": _is_infinite,
     "Mean": _mean,
-    "Mod": _mod,
+    "Mod": lambda call, x, y: (dx.fmod if call["fmod"] else dx.remainder)(x, y),
 }

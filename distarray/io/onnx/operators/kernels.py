@@ -187,18 +187,14 @@ def run_kernel(call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
         If an output has elements that numpy lacks.
     """
     types = _inferred(call, inputs)
-    if types is None:
-        fixed = {f"i{k}": [host(e) for e in v] if isinstance(v, list) else host(v)
-                 for k, v in enumerate(inputs) if v is not None}  # fmt: skip
-        made = _kernel(call, inputs, fixed, ())()
-        return _placed(call, made if isinstance(made, tuple) else (made,))
-    at = [k for k, v in enumerate(inputs) if isinstance(v, DistArray)]
-    fixed = {f"i{k}": v for k, v in enumerate(inputs) if is_host(v)}
-    kernel = _kernel(call, inputs, fixed, [f"i{k}" for k in at])
-    if not at:
-        made = kernel()
-        return _placed(call, made if isinstance(made, tuple) else (made,))
-    return _placed(call, deferred(call.op_type, kernel, {k: inputs[k] for k in at}, types))
+    arrays = {} if types is None else {k: v for k, v in enumerate(inputs) if isinstance(v, DistArray)}
+    fixed = {f"i{k}": [host(e) for e in v] if isinstance(v, list) else host(v)
+             for k, v in enumerate(inputs) if v is not None and k not in arrays}  # fmt: skip
+    kernel = _kernel(call, inputs, fixed, [f"i{k}" for k in arrays])
+    if types is not None and arrays:
+        return _placed(call, deferred(call.op_type, kernel, arrays, types))
+    made = kernel()
+    return _placed(call, made if isinstance(made, tuple) else (made,))
 
 
 def deferred(op_type: str, kernel: Any, arrays: dict[int, DistArray], types: _Types) -> list[DistArray]:

@@ -163,10 +163,6 @@ def _unsqueeze(call: NodeCall, x: Value, axes: Value = None) -> Value:
     return dx.reshape(x, tuple(1 if a in new else next(old) for a in range(ndim)))
 
 
-def _expand(call: NodeCall, x: Value, shape: Value) -> Value:
-    return dx.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(ints(shape))))
-
-
 def _tile(call: NodeCall, x: Value, repeats: Value, axis: Value = None) -> Value:
     if axis is None:
         return dx.tile(array_of(x), ints(repeats))
@@ -224,14 +220,6 @@ def _pad(call: NodeCall, x: Value, pads: Value = None, value: Value = None, axes
 def _blocks(call: NodeCall, x: Value) -> Value:
     first, perm, last = block_steps(call.op_type, call["mode"], x.shape, call["blocksize"])
     return dx.reshape(dx.permute_dims(dx.reshape(x, tuple(first)), perm), tuple(last))
-
-
-def _triangle(call: NodeCall, x: Value, k: Value = None) -> Value:
-    return (dx.triu if call["upper"] else dx.tril)(x, k=0 if k is None else ints(k)[0])
-
-
-def _transpose(call: NodeCall, x: Value) -> Value:
-    return dx.permute_dims(x, tuple(reversed(range(x.ndim))) if call["perm"] is None else tuple(call["perm"]))
 
 
 # ----------------------------------------------------------------------------------------------------- positions
@@ -333,7 +321,7 @@ ROWS: dict[str, Row] = {
     "Compress": _compress,
     "Concat": lambda call, *inputs: dx.concat(inputs, axis=call["axis"]),
     "DepthToSpace": _blocks,
-    "Expand": _expand,
+    "Expand": lambda call, x, shape: dx.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(ints(shape)))),
     "Flatten": _flatten,
     "Gather": lambda call, x, at: dx.take(x, at, axis=call["axis"]),
     "GatherElements": _gather_elements,
@@ -351,8 +339,10 @@ ROWS: dict[str, Row] = {
     "Squeeze": _squeeze,
     "TensorScatter": _scatter_tensor,
     "Tile": _tile,
-    "Transpose": _transpose,
-    "Trilu": _triangle,
+    "Transpose": lambda call, x: dx.permute_dims(
+        x, tuple(reversed(range(x.ndim)) if call["perm"] is None else call["perm"])
+    ),
+    "Trilu": lambda call, x, k=None: (dx.triu if call["upper"] else dx.tril)(x, k=0 if k is None else ints(k)[0]),
     "Unsqueeze": _unsqueeze,
     "Upsample": _upsample,
 }

@@ -14,6 +14,7 @@ import numpy as np
 
 from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import NodeCall, Value
+from distarray.io.onnx.operators.contractions import ROWS as CONTRACTIONS
 from distarray.io.onnx.operators.contractions import gemm_of, gemm_product, integer_product, requantized
 from distarray.io.onnx.operators.reductions import ROWS as REDUCTIONS
 
@@ -109,12 +110,12 @@ def _quantized(
 PARTIAL_RESULTS: dict[str, PartialResult] = {
     "ArgMax": _position(largest=True),
     "ArgMin": _position(largest=False),
-    "Einsum": _product(lambda call, *inputs: dx.einsum(call["equation"].replace(" ", ""), *inputs)),
+    "Einsum": _product(CONTRACTIONS["Einsum"]),
     "Gemm": _product(
         lambda call, a, b, c=None: gemm_product(call, a, b),
         lambda call, part, inputs: gemm_of(call, part[0], *inputs[2:]),
     ),
-    "MatMul": _product(lambda call, a, b: dx.matmul(a, b)),
+    "MatMul": _product(CONTRACTIONS["MatMul"]),
     "MatMulInteger": _product(integer_product),
     "QLinearMatMul": _product(
         _quantized, lambda call, part, inputs: requantized(part[0], inputs[1], inputs[4], inputs[6], inputs[7])
