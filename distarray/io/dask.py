@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, Unpack
 
 import dask
@@ -156,15 +157,9 @@ def _in_process(array: Any, cut: Sharding, env: Environment, name: str) -> Calla
 
 
 def _on_cluster(array: Any, cut: Sharding, env: Environment, name: str) -> Callable[[Sequence[int]], Sources]:
-    made: list[Sources] = []
-
-    def make(numbers: Sequence[int]) -> Sources:
-        # Once: the tasks of a block have the same names whenever it is made.
-        if not made:
-            made.append(_sources(array, cut, env, name))
-        return made[0]
-
-    return make
+    # Once: the tasks of a block have the same names whenever it is made.
+    sources = cache(partial(_sources, array, cut, env, name))
+    return lambda numbers: sources()
 
 
 def _sources(array: Any, cut: Sharding, env: Environment, name: str) -> Sources:

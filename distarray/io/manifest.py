@@ -75,40 +75,22 @@ _KINDS: dict[str, _Kind] = {
         lambda value, inner, arrays: _number(value, arrays.host),
         lambda data, inner, arrays: arrays.host[data],
     ),
-    "float": _Kind(
-        float,
-        lambda value, inner, arrays: repr(value),  # JSON has no nan, and no infinity
-        lambda data, inner, arrays: float(data),
-    ),
+    "float": _Kind(float, lambda value, *_: repr(value), lambda data, *_: float(data)),  # JSON has no nan, no infinity
     "complex": _Kind(
-        complex,
-        lambda value, inner, arrays: [repr(value.real), repr(value.imag)],
-        lambda data, inner, arrays: complex(*map(float, data)),
+        complex, lambda value, *_: [repr(value.real), repr(value.imag)], lambda data, *_: complex(*map(float, data))
     ),
-    "bytes": _Kind(
-        bytes,
-        lambda value, inner, arrays: value.hex(),
-        lambda data, inner, arrays: bytes.fromhex(data),
-    ),
-    "tuple": _Kind(
-        tuple,
-        lambda value, inner, arrays: [inner(item) for item in value],
-        lambda data, inner, arrays: tuple([inner(item) for item in data]),
-    ),
+    "bytes": _Kind(bytes, lambda value, *_: value.hex(), lambda data, *_: bytes.fromhex(data)),
+    "tuple": _Kind(tuple, lambda value, inner, _: [*map(inner, value)], lambda data, inner, _: tuple(map(inner, data))),
     "dict": _Kind(
         dict,
-        lambda value, inner, arrays: [[inner(key), inner(item)] for key, item in value.items()],
-        lambda data, inner, arrays: {inner(key): inner(item) for key, item in data},
+        lambda value, inner, _: [[inner(key), inner(item)] for key, item in value.items()],
+        lambda data, inner, _: {inner(key): inner(item) for key, item in data},
     ),
-    "generator": _Kind(
-        Generator,
-        lambda value, inner, arrays: value.bit_generator.state,
-        lambda data, inner, arrays: _generator(data),
-    ),
+    "generator": _Kind(Generator, lambda value, *_: value.bit_generator.state, lambda data, *_: _generator(data)),
     "numpy generator": _Kind(
         np.random.Generator,
-        lambda value, inner, arrays: inner(value.bit_generator.state),
-        lambda data, inner, arrays: _numpy_generator(inner(data)),
+        lambda value, inner, _: inner(value.bit_generator.state),
+        lambda data, inner, _: _numpy_generator(inner(data)),
     ),
 }
 _NAME_OF: Mapping[type, str] = {kind.type: name for name, kind in _KINDS.items()}

@@ -82,7 +82,7 @@ def moved(node: Expr, env: Environment, pin: Sharding | None) -> Stored:
         return _stored(node, sharding, blocks, on_client=False)
     tiles = list(_tiles(memo.sharding, sharding, node.shape))
     target = Target(node.dtype, sharding.layout, node.env.device, env.device)
-    _count(node, env, memo.sharding, tiles)
+    _count(node, env, memo.sharding, sharding)
     return _stored(node, sharding, _blocks(node, env, tiles, target), on_client=False)
 
 
@@ -213,14 +213,14 @@ def _changed(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: T
     return list(found.values())
 
 
-def _count(node: Expr, env: Environment, old: Sharding, tiles: Sequence[MovedTile]) -> None:
+def _count(node: Expr, env: Environment, old: Sharding, new: Sharding) -> None:
     """Note what travels: between members as messages, between a cluster and this process as bytes fetched."""
     if not counters.active:
         return
     if node.env.is_cluster and not (env.is_cluster and node.env.client is env.client):
         for c in counters.active:
             c.fetched_bytes += node.nbytes
-    found = _transfers(node, env, old, tiles)
+    found = transfers(node, env, old, new)
     for c in counters.active:
         c.transfers += found
 
@@ -229,15 +229,11 @@ def transfers(node: Expr, env: Environment, old: Sharding, new: Sharding) -> lis
     """Return messages between members if an array that lies so is moved in this process, or on a team to another
     device.
     """
-    return _transfers(node, env, old, list(_tiles(old, new, node.shape)))
-
-
-def _transfers(node: Expr, env: Environment, old: Sharding, tiles: Sequence[MovedTile]) -> list[Transfer]:
     if node.env.client is not env.client:
         return []
     ranks = [old.member(index) for index in old.tiles()]
     found = []
-    for tile in tiles:
+    for tile in _tiles(old, new, node.shape):
         for piece in tile.pieces:
             source = ranks[piece.number]
             if _member(node.env, source) != _member(env, tile.member):

@@ -8,8 +8,8 @@ of their programs are left and what came in, the scheduler how many tasks are le
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
@@ -127,6 +127,15 @@ class Board:
         """Note that work is over."""
         self._works.discard(work)
 
+    @contextmanager
+    def at_work(self, work: Work) -> Iterator[Work]:
+        """Have work on the board for the time of a block."""
+        self.add(work)
+        try:
+            yield work
+        finally:
+            self.remove(work)
+
     def look(self, older_than: float) -> Look | None:
         """Return what is to be said of work that has taken longer than some seconds; None if there is none."""
         now = monotonic()
@@ -195,30 +204,14 @@ board: Board | None = None
 _NOBODY = nullcontext()
 
 
-class _OnBoard:
-    """An _OnBoard is work on a board for the time of a block."""
-
-    __slots__ = ("_board", "work")
-
-    def __init__(self, on: Board, work: Work) -> None:
-        self._board, self.work = on, work
-
-    def __enter__(self) -> Work:
-        self._board.add(self.work)
-        return self.work
-
-    def __exit__(self, *error: object) -> None:
-        self._board.remove(self.work)
-
-
 def planning() -> AbstractContextManager[Any]:
     """Return a block in which a plan is made."""
-    return _NOBODY if board is None else _OnBoard(board, Work(None))
+    return _NOBODY if board is None else board.at_work(Work(None))
 
 
 def counted(n_steps: int) -> AbstractContextManager[Work | None]:
     """Return a block in which steps run in this process, which tell the work that it gives; None if nobody watches."""
-    return _NOBODY if board is None else _OnBoard(board, Work(n_steps))
+    return _NOBODY if board is None else board.at_work(Work(n_steps))
 
 
 def sent(executor: Executor, futures: Iterable[Any], facts: Callable[[], tuple[Collection[str], int]]) -> None:

@@ -45,19 +45,6 @@ from distarray.runtime.permits import FreeThreads, Permits
 from distarray.runtime.timelines import ROWS
 from distarray.runtime.wire import PLUGIN
 
-__all__ = [
-    "ATTEMPT",
-    "BEGIN",
-    "END",
-    "GRANT",
-    "PUSH",
-    "RUNS",
-    "SentProgram",
-    "Transport",
-    "loaded_program",
-    "run_program",
-]
-
 #: Messages from the scheduler: a run begins an attempt; it is over.
 BEGIN = "distarray-begin"
 END = "distarray-end"

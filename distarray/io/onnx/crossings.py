@@ -196,9 +196,8 @@ def _collective(source: TensorForm, target: TensorForm) -> str:
 def _counted(crossing: Crossing, source: TensorForm, target: TensorForm, itemsize: int) -> Crossing:
     """Return a crossing of elements as one of bytes, which are not known where sizes stand in for others."""
     if not itemsize or not is_known(source) or not is_known(target):
-        return Crossing(crossing.tensor, crossing.collective, crossing.is_after, crossing.messages)
-    nbytes, held = crossing.nbytes * itemsize, crossing.held * itemsize
-    return Crossing(crossing.tensor, crossing.collective, crossing.is_after, crossing.messages, nbytes, held)
+        return replace(crossing, nbytes=None, held=None)
+    return replace(crossing, nbytes=crossing.nbytes * itemsize, held=crossing.held * itemsize)
 
 
 # -- elements of shards -----------------------------------------------------------------------------------------------

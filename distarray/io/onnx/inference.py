@@ -116,23 +116,16 @@ def infer_outputs(
     group = row.group if row else None
     number, sentence = (group.number, group.sentence) if group else ("F-1", "no operator that is known")
     facts = NodeFacts(op_type, attrs, list(forms), num_devices, strict, number, len(given) or None, done.findings)
-    is_plain = not is_annotated and (group is None or not group.is_supported)
     natural: list[TensorForm | None]
     try:
-        if is_plain:
-            natural = list(_plain(facts, max(len(given), 1)))
-        elif group is None:
-            natural = list(_unlisted(facts, given))
-        else:
-            natural = list(group.rule(facts))
+        natural = list(_unlisted(facts, given) if group is None else group.rule(facts))
     except Refusal as refusal:
         shapes = refusal.shapes if isinstance(refusal, OutputSpecNeeded) else [None] * max(len(given), 1)
         is_needed = isinstance(refusal, OutputSpecNeeded)
         is_open = is_needed or refusal.finding.code == "rank-unknown"
-        is_plain = refusal.finding.code == "unsupported-op" and not is_annotated
         whole = _whole_everywhere(facts) if is_open else None
         natural = [None if whole is None else TensorForm.whole(shape, whole) for shape in shapes]
-        if is_plain:
+        if refusal.finding.code == "unsupported-op" and not is_annotated:
             natural = list(_plain(facts, max(len(given), 1)))
         elif whole is None and not (is_needed and given and given[0].spec is not None):
             done.findings.append(refusal.finding)

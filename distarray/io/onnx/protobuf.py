@@ -200,7 +200,10 @@ def _types(
         getattr(graph, values).extend(getattr(model.graph, values))
     for value in graph.input:
         if value.name in bound and value.type.HasField("tensor_type"):
-            _bind(value.type.tensor_type.shape, bound[value.name])
+            shape = value.type.tensor_type.shape
+            del shape.dim[:]
+            for n in bound[value.name]:
+                shape.dim.add(dim_value=n)
     named = {value.name for value in graph.input}
     for tensor in model.graph.initializer:  # large ones are inputs: their data are not copied
         if _constant(tensor) is not None:
@@ -239,12 +242,6 @@ def _itemsize(element: int) -> int:
         return int(onnx.helper.tensor_dtype_to_np_dtype(element).itemsize)
     except KeyError:
         return 0
-
-
-def _bind(shape: Any, sizes: Sequence[int]) -> None:
-    del shape.dim[:]
-    for n in sizes:
-        shape.dim.add(dim_value=n)
 
 
 def spec_from_proto(proto: Any) -> dict[str, Any]:

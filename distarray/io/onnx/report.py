@@ -50,14 +50,10 @@ def reported(
     model = load(path, configuration, None if team_size is None else process_team(team_size))
     found = model.check()
     if has_errors(found):
-        raise OnnxShardingError(
-            json.dumps([violation.to_json() for violation in found], indent=1) if as_json else _violations(found),
-            tuple(found),
-        )
+        raise OnnxShardingError(_violations(found, as_json), tuple(found))
     if action == "check":
-        if as_json:
-            return json.dumps([violation.to_json() for violation in found], indent=1)
-        return _violations(found) if found else f"{len(model.graph.nodes)} nodes, nothing wrong"
+        is_told = as_json or found
+        return _violations(found, as_json) if is_told else f"{len(model.graph.nodes)} nodes, nothing wrong"
     if action == "draw":
         if as_json:
             raise ValueError("a drawing is text; infer --json has the forms of all tensors")
@@ -129,7 +125,9 @@ def _described(x: Any) -> Any:
     return {"dtype": str(x.dtype), "shape": list(x.shape), "values": x.tolist()}
 
 
-def _violations(found: list[Violation]) -> str:
+def _violations(found: list[Violation], as_json: bool) -> str:
+    if as_json:
+        return json.dumps([violation.to_json() for violation in found], indent=1)
     rows = [(v.node or "model", v.op_type, v.severity, v.rule, v.code, v.message) for v in found]
     return format_table(["node", "operator", "severity", "rule", "code", "what is wrong"], rows)
 
