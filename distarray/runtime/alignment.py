@@ -18,8 +18,6 @@ from distributed.protocol.serialize import dask_deserialize
 from distarray.kernels.buffers import POOL
 from distarray.runtime.wire import SMALL_PARTS
 
-__all__ = ["align_reads", "read_as_dask"]
-
 #: Bytes; what the system's allocator gives.
 ALIGNMENT = 16
 

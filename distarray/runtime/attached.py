@@ -13,8 +13,6 @@ from typing import Any
 
 from distarray.errors import BlocksLostError
 
-__all__ = ["attach", "gathered", "not_lost", "read", "seceded", "thread_state"]
-
 #: Between looks at whether the scheduler still knows blocks that are waited for.
 _LOOK_SECONDS = 0.25
 #: How often blocks are asked for while workers are being lost.

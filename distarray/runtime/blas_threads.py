@@ -12,8 +12,6 @@ from typing import Any
 from distributed.client import Client
 from distributed.scheduler import Scheduler
 
-__all__ = ["limit", "unlimit"]
-
 #: Variables that BLAS reads when it is loaded, which Dask's nannies set.
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 

@@ -6,7 +6,7 @@ costs a lowering for each plan that is tried, and only graphs that might hold mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from distarray.expr.expr import Environment
 from distarray.lower.liveness import Liveness
-from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Limits, Plan, Stage
 from distarray.planner.rates import current_rates
@@ -95,7 +94,10 @@ def fitted(
         tries = tuple([n for n in tries if n >= floor]) or tries[-1:]
     found: list[tuple[bool, int, Plan]] = []
     begun = [trials]
-    for bounds in _levels(tries, limits.member, room):
+    # Any that fits into one of the first is better than all others.
+    levels: list[list[int | Room]] = [[n for n in tries if n <= limits.member], [n for n in tries if n > limits.member]]
+    levels += [] if room is None else [[room]]
+    for bounds in levels:
         for number in range(1 if plain is None else 2):
             if number == len(begun) and plain is not None:
                 begun.append(_Trials(plain(), graph, env, limits, is_kept=is_kept))
@@ -125,12 +127,6 @@ def _in_cache(trials: _Trials, held: _Held, plan: Plan) -> tuple[_Held, Plan]:
             break
         held, plan = less, finer
     return held, plan
-
-
-def _levels(tries: Sequence[int], limit: int, room: Room | None) -> list[list[int | Room]]:
-    """Return what plans are to fit into, in turn: any that fits into one of the first is better than all others."""
-    levels: list[list[int | Room]] = [[n for n in tries if n <= limit], [n for n in tries if n > limit]]
-    return levels if room is None else [*levels, [room]]
 
 
 def _marked(plan: Plan, held: _Held, limits: Limits) -> Plan:
@@ -302,14 +298,10 @@ class _Trials:
             template = replace(template, lowered=replace(template.lowered, outputs={}))
             instance = Instance(template, self.graph, self.env, instance.run)
         lowered = instance.lowered
-        cost = sum(lowered.counts.values()) + _n_parts(lowered) // PARTS_PER_TASK
+        parts = [want.fragments for draft in lowered.drafts for tile in draft.tiles for want in tile.wants]
+        cost = sum(lowered.counts.values()) + sum(map(len, parts)) // PARTS_PER_TASK
         as_programs = held_as_programs(instance) if self.env.is_cluster else None
         return _Counted(peaks_of(lowered, self.graph, self.env), as_programs, cost)
-
-
-def _n_parts(lowered: Lowered) -> int:
-    """Return the parts of tiles that tasks read."""
-    return sum([len(want.fragments) for draft in lowered.drafts for tile in draft.tiles for want in tile.wants])
 
 
 def _streams(plan: Plan, trials: _Trials, large: int) -> Streams:

@@ -254,16 +254,12 @@ def _coming(instance: Instance, made: frozenset[Leaf]) -> Counter[int]:
                 if (spare := standing.copied_to(member, nbytes, memo.sharding, ref.number)) is not None:
                     found[spare] += nbytes
     for member, program in instance.template.programs.items():
-        found[member] += sum([block.nbytes for block in map(instance.given, program.given) if _is_host(block)])
+        found[member] += sum([b.nbytes for b in map(instance.given, program.given) if isinstance(b, np.ndarray)])
     sizes, promised = _nbytes(graph), instance.promised
     for ref in (_given(instance) | instance.passed_on) - made if promised else ():
         if ref.node in promised and type(promised[ref.node].handles[ref.number]) is Promise:
             found[instance.template.holders[ref.node][ref.number]] += sizes[ref]
     return found
-
-
-def _is_host(block: object) -> bool:
-    return isinstance(block, np.ndarray)
 
 
 def _copies(instance: Instance) -> Counter[int]:

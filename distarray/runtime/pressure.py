@@ -19,8 +19,6 @@ import dask
 
 from distarray.kernels.buffers import looks_for_room
 
-__all__ = ["full_nbytes", "room_made"]
-
 
 def full_nbytes(worker: Any) -> int | None:
     """Return the bytes of the process up to which a worker may make something; None where no nanny would end it.

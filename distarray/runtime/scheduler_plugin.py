@@ -38,8 +38,6 @@ from distarray.runtime.transport import RUNS
 from distarray.runtime.wire import TOPIC, is_ours, unpack
 from distarray.runtime.worker_plugin import CUT, GONE, LEAVE, LineagePlugin
 
-__all__ = ["PlacementPlugin", "join"]
-
 #: Looking after blocks and their copies is done four times as often as dask's memory manager acts.
 _SWEEP = "distarray-apart"
 _SWEEP_SECONDS = 0.5
@@ -97,11 +95,6 @@ class ReduceVisits(ReduceReplicas):  # type: ignore[misc]  # distributed has no 
             # a worker that is paused, or leaves, need not keep anything
             is_kept = visiting and all(worker.status == Status.running for worker in keeping)
             yield suggestion._replace(candidates=visiting) if is_kept else suggestion
-
-
-def _is_idle(worker: Any) -> bool:
-    """Return whether a worker has a thread for each task that it was sent."""
-    return bool(len(worker.processing) <= worker.nthreads)
 
 
 class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no type information
@@ -231,7 +224,8 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         worker that is to run it and has nothing else to do, and the clients that want its result.
         """
         if (worker := task.processing_on) is not None:
-            streams = [self.scheduler.stream_comms.get(worker.address)] if _is_idle(worker) else []
+            is_idle = len(worker.processing) <= worker.nthreads  # has a thread for each task that it was sent
+            streams = [self.scheduler.stream_comms.get(worker.address)] if is_idle else []
         else:
             streams = [self.scheduler.client_comms.get(client.client_key) for client in task.who_wants or ()]
         for stream in streams:

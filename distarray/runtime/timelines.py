@@ -20,8 +20,6 @@ from dask.typing import Key
 
 from distarray.runtime.wire import PROGRAM
 
-__all__ = ["ROWS", "Activity", "Timeline", "shown"]
-
 #: In the metadata of the task of a program: its rows.
 ROWS = "distarray-rows"
 #: What takes a smaller part of the time that its program has taken so far, or fewer seconds, is drawn as a part of what

@@ -46,26 +46,24 @@ from distarray.sharding.team import Team
 from distarray.tables import format_nbytes, format_seconds, format_table
 
 _Forms: TypeAlias = dict[str, TensorForm]
-#: From a node, the forms of its inputs, and what is the same in every run, to the forms that it is to have.
-_Choice: TypeAlias = Callable[[AnnotatedNode, _Forms, frozenset[str], int], _Forms]
+#: From a node of a graph, the forms of its inputs, and what is the same in every run, to the forms that it is to have.
+_Choice: TypeAlias = Callable[[AnnotatedGraph, AnnotatedNode, _Forms, frozenset[str], int], _Forms]
 
 
-def _replicated(graph: AnnotatedGraph, num_devices: int) -> list[_Forms]:
+def _replicated(graph: AnnotatedGraph, node: AnnotatedNode, here: _Forms, constants: frozenset[str], n: int) -> _Forms:
     """Return no specs: every device computes everything (G-2)."""
-    return [{} for _ in graph.nodes]
+    return {}
 
 
-def _data_parallel(graph: AnnotatedGraph, num_devices: int) -> list[_Forms]:
+def _data_parallel(
+    graph: AnnotatedGraph, node: AnnotatedNode, here: _Forms, constants: frozenset[str], n: int
+) -> _Forms:
     """Return the first axis of the model's inputs cut where they are read; weights are whole."""
-
-    def choose(node: AnnotatedNode, here: _Forms, constants: frozenset[str], n: int) -> _Forms:
-        batches = [name for name in here if name in graph.inputs and name not in constants]
-        return {name: cut for name in batches if (cut := _cut(here[name], 0, n)) is not None}
-
-    return _chosen(graph, num_devices, choose)
+    batches = [name for name in here if name in graph.inputs and name not in constants]
+    return {name: cut for name in batches if (cut := _cut(here[name], 0, n)) is not None}
 
 
-def _megatron(graph: AnnotatedGraph, num_devices: int) -> list[_Forms]:
+def _megatron(graph: AnnotatedGraph, node: AnnotatedNode, here: _Forms, constants: frozenset[str], n: int) -> _Forms:
     """Return weights cut by columns where the other factor is whole, and by rows where that is cut along them.
 
     References
@@ -73,26 +71,23 @@ def _megatron(graph: AnnotatedGraph, num_devices: int) -> list[_Forms]:
     Megatron-LM (arXiv 1909.08053), section 3.
     """
 
-    def choose(node: AnnotatedNode, here: _Forms, constants: frozenset[str], n: int) -> _Forms:
-        if node.op_type not in ("MatMul", "Gemm") or node.inputs[1] not in constants:
-            return {}
-        x, weight = here[node.inputs[0]], here[node.inputs[1]]
-        if not x.shape or weight.shape is None or len(weight.shape) != 2:
-            return {}
-        rows, columns = (1, 0) if node.attrs.get("transB") else (0, 1)
-        along = x.cuts[0 if node.attrs.get("transA") else -1]
-        if n_shards(along) == len(x.owners) > 1:
-            cuts: list[AxisCut] = [(), ()]
-            cuts[rows] = along
-            return {node.inputs[1]: TensorForm(weight.shape, tuple(cuts), x.owners)}
-        cut = _cut(weight, columns, n) if len(x.owners) == 1 else None
-        return {} if cut is None else {node.inputs[1]: cut}
-
-    return _chosen(graph, num_devices, choose)
+    if node.op_type not in ("MatMul", "Gemm") or node.inputs[1] not in constants:
+        return {}
+    x, weight = here[node.inputs[0]], here[node.inputs[1]]
+    if not x.shape or weight.shape is None or len(weight.shape) != 2:
+        return {}
+    rows, columns = (1, 0) if node.attrs.get("transB") else (0, 1)
+    along = x.cuts[0 if node.attrs.get("transA") else -1]
+    if n_shards(along) == len(x.owners) > 1:
+        cuts: list[AxisCut] = [(), ()]
+        cuts[rows] = along
+        return {node.inputs[1]: TensorForm(weight.shape, tuple(cuts), x.owners)}
+    cut = _cut(weight, columns, n) if len(x.owners) == 1 else None
+    return {} if cut is None else {node.inputs[1]: cut}
 
 
 #: Usual annotations, by the name that reports give them.
-USUAL: Mapping[str, Callable[[AnnotatedGraph, int], list[_Forms]]] = MappingProxyType(
+USUAL: Mapping[str, _Choice] = MappingProxyType(
     {"replicated": _replicated, "data parallel": _data_parallel, "Megatron": _megatron}
 )
 
@@ -122,7 +117,7 @@ def _chosen(graph: AnnotatedGraph, num_devices: int, choose: _Choice) -> list[_F
         ways: list[_Forms] = [{}]
         if is_annotatable(node):
             gathered = {name: TensorForm.whole(form.shape, whole) for name, form in here.items()}
-            ways = [choose(node, here, frozenset(constants), num_devices), {}, gathered]
+            ways = [choose(graph, node, here, frozenset(constants), num_devices), {}, gathered]
         for way in ways:
             done = infer_at(graph, node, {**here, **way}, num_devices, is_annotated=bool(way), strict=False)
             if done.error is None:
@@ -279,7 +274,7 @@ def annotate(
     rates = replace(rates, task=rates.step / team.size)
     forms, cost = _planned(graph, loops, team.size, memory, rates)
     costs = {"planned": cost}
-    usual = {kind: annotation(graph, team.size) for kind, annotation in USUAL.items()}
+    usual = {kind: _chosen(graph, team.size, choose) for kind, choose in USUAL.items()}
     for kind, specs in usual.items():
         costs[kind] = _cost(graph, specs, team.size, rates, strict=False)
     named = {kind: [_symbolic(source, found) for found in specs] for kind, specs in usual.items()}

@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from distarray.lazy import import_extra
 
-__all__ = ["onnx"]
-
 onnx = import_extra("onnx", "reading and writing ONNX models")
