@@ -177,6 +177,9 @@ class LazyBlocks(Sequence[Any]):
         """
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (named(self),)
+
 
 def holding(blocks: Iterable[Any]) -> Iterable[Any]:
     """Return what holds blocks: each itself, or what `LazyBlocks` say."""

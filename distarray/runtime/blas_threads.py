@@ -24,11 +24,6 @@ def limit(worker: Any) -> None:
 
     Nothing is done where a nanny started it, where the process has a client or a scheduler too, where one of the
     variables is set, and where ``threadpoolctl`` is not installed.
-
-    Parameters
-    ----------
-    worker
-        The ``distributed.Worker``.
     """
     is_shared = any(Scheduler._instances) or any(Client._instances) or any(o is not worker for o in worker._instances)
     if _limited or worker.nanny is not None or is_shared or any(name in os.environ for name in VARIABLES):

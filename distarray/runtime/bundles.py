@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask.sizeof import sizeof
 
-from distarray.expr.expr import Expr, LazyBlocks, holding, named
+from distarray.expr.expr import Expr, LazyBlocks, holding
 from distarray.kernels.loans import owner
 from distarray.lower.bundling import part_of, tile_key
 from distarray.lower.messages import Key
@@ -169,9 +169,6 @@ class BundledBlocks(LazyBlocks):
     def held(self) -> list[Any]:
         """Return the Futures of bundles, and what stands for blocks that are in none."""
         return [ref for held in self._at.values() for ref in held.refs]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (named(self),)
 
 
 def holdings(node: Expr) -> Iterator[tuple[int, int, Any]]:

@@ -180,18 +180,12 @@ class _Counted(NamedTuple):
 
     Parameters
     ----------
-    as_tasks, as_programs
-        In both forms in which it may run; only as tasks if nothing is gained by programs.
+    forms
+        In each form in which it may run: as tasks, and as programs if these gain something.
     """
 
-    as_tasks: Liveness
-    as_programs: Liveness | None
+    forms: list[Liveness]
     cost: int
-
-    @property
-    def forms(self) -> list[Liveness]:
-        """Return what members would hold in each of the forms."""
-        return [self.as_tasks] if self.as_programs is None else [self.as_tasks, self.as_programs]
 
 
 class _Trials:
@@ -262,7 +256,7 @@ class _Trials:
         share.
         """
         self.held(self.plan)
-        resident = self._known[self.plan.stages].as_tasks.resident
+        resident = self._known[self.plan.stages].forms[0].resident
         at_members = sum([nbytes for m, nbytes in resident.items() if m < self.env.size])
         return max(max(resident.values(), default=0), (at_members + self.kept_nbytes) // self.env.size)
 
@@ -282,7 +276,7 @@ class _Trials:
         held = min([self._above(form, found.cost) for form in found.forms])
         if self.room is None:
             return held
-        tasks = found.as_tasks
+        tasks = found.forms[0]
         made_and_used = [*tasks.largest.values(), *tasks.stage_largest.values()]
         return held._replace(excess=sum([self.room.excess(made, used) for made, used in made_and_used]))
 
@@ -301,7 +295,8 @@ class _Trials:
         parts = [want.fragments for draft in lowered.drafts for tile in draft.tiles for want in tile.wants]
         cost = sum(lowered.counts.values()) + sum(map(len, parts)) // PARTS_PER_TASK
         as_programs = held_as_programs(instance) if self.env.is_cluster else None
-        return _Counted(peaks_of(lowered, self.graph, self.env), as_programs, cost)
+        as_tasks = peaks_of(lowered, self.graph, self.env)
+        return _Counted([as_tasks] if as_programs is None else [as_tasks, as_programs], cost)
 
 
 def _streams(plan: Plan, trials: _Trials, large: int) -> Streams:

@@ -132,14 +132,9 @@ def place(node: Expr) -> None:
 
 
 def check_room(coming: Sequence[Expr], env: Environment) -> None:
-    """Check that the workers of a cluster can hold host arrays, and the copies of them, before any is sent.
+    """Check that the workers of a cluster can hold host arrays (`as_cut`), and the copies of them, before any is sent.
 
     What is computed with them is checked by its plan, which includes this (`prepare`).
-
-    Parameters
-    ----------
-    coming
-        From `as_cut`.
 
     Raises
     ------

@@ -84,13 +84,7 @@ class BlockRecord:
 
 
 class Lineage:
-    """A Lineage holds the records of the blocks of one client, and cuts what becomes too deep.
-
-    Parameters
-    ----------
-    placement
-        Of the client.
-    """
+    """A Lineage holds the records of the blocks of one client, and cuts what becomes too deep."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement

@@ -68,15 +68,6 @@ class _Tried(NamedTuple):
     is_bounded: bool
 
 
-class _Paced(NamedTuple):
-    """A _Paced is what is known of a template with credits: sizes, and what was tried by turns ahead, promised blocks
-    that are made, and threads.
-    """
-
-    sizes: Sizes
-    tried: dict[tuple[int, frozenset[Leaf], int], _Tried]
-
-
 class _Bounded(NamedTuple):
     """A _Bounded is a redistribution for which the user says how many bytes a member may hold.
 
@@ -100,7 +91,8 @@ class _Bounded(NamedTuple):
         return max([need.bytes_in(1) for need in self.needs.values()], default=0) <= self.most
 
 
-_PACED: WeakKeyDictionary[Template, _Paced] = WeakKeyDictionary()
+#: Of templates with credits: sizes, and what was tried by turns ahead, promised blocks that are made, and threads.
+_PACED: WeakKeyDictionary[Template, tuple[Sizes, dict[tuple[int, frozenset[Leaf], int], _Tried]]] = WeakKeyDictionary()
 
 
 def programs_of(instance: Instance, others: Others = tuple) -> Programs | None:
@@ -220,11 +212,12 @@ def _with_credits(instance: Instance, ahead: int, made: frozenset[Leaf]) -> _Tri
     """Return the programs of a run with credits, tried once for its template."""
     known = _PACED.get(instance.template)
     if known is None:
-        known = _PACED[instance.template] = _Paced(_sizes(instance), {})
+        known = _PACED[instance.template] = _sizes(instance), {}
+    sizes, tried = known
     at = ahead, made, n_tasks_at_once(instance.env)
-    if at not in known.tried:
-        known.tried[at] = _tried(instance, known.sizes, *at)
-    return known.tried[at]
+    if at not in tried:
+        tried[at] = _tried(instance, sizes, *at)
+    return tried[at]
 
 
 def _read(instance: Instance, made: frozenset[Leaf]) -> Counter[int]:

@@ -219,10 +219,8 @@ def sent(executor: Executor, futures: Iterable[Any], facts: Callable[[], tuple[C
 
     Parameters
     ----------
-    executor, futures
-        See `SentWork`.
     facts
-        Gives its names and the number of its steps; called only if somebody watches.
+        Gives its names and the number of its steps, see `SentWork`; called only if somebody watches.
     """
     if board is not None:
         board.add(SentWork(executor, *facts(), futures))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from dask._task_spec import DataNode, execute_graph
 from dask.sizeof import sizeof
 
-from distarray.expr.expr import Environment, Expr, LazyBlocks, Others, named, postorder
+from distarray.expr.expr import Environment, Expr, LazyBlocks, Others, postorder
 from distarray.runtime.members import executor_for
 from distarray.runtime.shipping import shipped
 from distarray.runtime.wire import EMBED_NBYTES
@@ -85,12 +85,6 @@ class PromisedBlocks(LazyBlocks):
             self.make_all()
         return self._handles[number]
 
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
     def promised(self) -> dict[Key, int]:
         """Return numbers of the blocks that are still to be made, by key."""
         return {block.key: i for i, block in enumerate(self._handles) if type(block) is Promise}
@@ -132,9 +126,6 @@ class PromisedBlocks(LazyBlocks):
             if not self.promised():
                 self.make = self._alone = None  # and what they hold
                 _here.discard(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (named(self),)
 
 
 def _tasks_of_each(tasks: Mapping[Key, Any], wanted: Mapping[Key, int]) -> dict[int, dict[Key, Any]]:

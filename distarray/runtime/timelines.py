@@ -138,16 +138,8 @@ class Timeline:
 
 
 def shown(scheduler: Any, key: Key, facts: Mapping[str, Any]) -> None:
-    """Show what a program did in Dask's task stream, if there is one; the scheduler keeps it nowhere else.
-
-    Parameters
-    ----------
-    scheduler
-        The ``distributed.Scheduler``.
-    key
-        Of the program's task, which is done.
-    facts
-        What the scheduler tells plugins of that.
+    """Show what a program whose task is done did in Dask's task stream, if there is one: the scheduler keeps it nowhere
+    else. `facts` are what this tells plugins of the task.
     """
     rows: list[Activity] = []
     for metadata in (scheduler.tasks[key].metadata, facts.get("metadata")):

@@ -132,7 +132,7 @@ def _chosen(graph: AnnotatedGraph, num_devices: int, choose: _Choice) -> list[_F
 LIMITS = (inf, 1.5, 1.2, 1.0, 0.8, 0.6)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class AnnotatedModel(OnnxModel):
     """An AnnotatedModel is a model whose annotations were planned, with what they cost beside usual ones.
 
@@ -146,13 +146,12 @@ class AnnotatedModel(OnnxModel):
         By name of those of `USUAL`, per node its forms.
     """
 
-    costs: Mapping[str, ModelCost] | None = None
-    specs: Mapping[str, Sequence[Mapping[str, TensorForm]]] | None = None
+    costs: Mapping[str, ModelCost]
+    specs: Mapping[str, Sequence[Mapping[str, TensorForm]]]
 
     @property
     def cost(self) -> ModelCost:
         """Return what the planned annotation is predicted to cost."""
-        assert self.costs is not None
         return self.costs["planned"]
 
     def peer(self, name: str) -> OnnxModel:
@@ -167,8 +166,8 @@ class AnnotatedModel(OnnxModel):
         """
         if name == "planned":
             return self
-        if not self.specs or name not in self.specs:
-            raise ValueError(f"annotation {name!r} is none of planned, {', '.join(self.specs or ())}")
+        if name not in self.specs:
+            raise ValueError(f"annotation {name!r} is none of planned, {', '.join(self.specs)}")
         assert self.configuration is not None
         return _annotated(self.model, self.configuration, self.num_devices, self.specs[name], self.team, self.folder)
 
@@ -186,7 +185,7 @@ class AnnotatedModel(OnnxModel):
             raise ValueError("measure: n_runs=0 measures nothing; say 1 or more")
         dx: Any = namespace()
         found = {}
-        for name in self.costs or {}:
+        for name in self.costs:
             model, seconds = self.peer(name), []
             for _ in range(n_runs + 1):
                 start = perf_counter()
@@ -201,7 +200,7 @@ class AnnotatedModel(OnnxModel):
         beside them the seconds that were measured, if `measure` gave some.
         """
         rows = []
-        for name, cost in (self.costs or {}).items():
+        for name, cost in self.costs.items():
             kinds = [c.collective for node in cost.nodes for c in node.crossings if c.collective != "slice"]
             counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)) or "none"
             took = [] if measured is None else [format_seconds(measured[name])]

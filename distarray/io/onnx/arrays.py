@@ -7,7 +7,7 @@ fused axis is cut as several, of an array with the axes apart that shows itself 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from distarray.arguments import shown
 from distarray.array.array import DistArray
@@ -23,20 +23,13 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
 
-class FormOnTeam(NamedTuple):
-    """A FormOnTeam is a form on a team: the shape of an array with fused axes apart, and how that array lies."""
-
-    shape: tuple[int, ...]
-    sharding: Sharding
-
-
 def axes_apart(form: TensorForm) -> list[AxisCut]:
     """Return what each axis is taken apart into: one entry, but of fused axes that no single cut is identical to."""
     return [simplified(cut) or ((n, 1),) for n, cut in zip(form.shape or (), form.cuts, strict=True)]
 
 
-def form_on_team(form: TensorForm, team: Team) -> FormOnTeam:
-    """Return how an array lies that has a form.
+def form_on_team(form: TensorForm, team: Team) -> tuple[tuple[int, ...], Sharding]:
+    """Return, of an array that has a form, the shape with fused axes apart, and how the array of that shape lies.
 
     Parameters
     ----------
@@ -49,7 +42,7 @@ def form_on_team(form: TensorForm, team: Team) -> FormOnTeam:
     shape = tuple([int(n or 0) for n, _ in entries])
     parts = tuple([k for _, k in entries])
     sharding = _on_axes_of(team.mesh, parts, form) or _owned(parts, form)
-    return FormOnTeam(shape, sharding.with_copies(team.client is not None))  # threads of a process share memory
+    return shape, sharding.with_copies(team.client is not None)  # threads of a process share memory
 
 
 def _on_axes_of(mesh: Mesh, parts: Sequence[int], form: TensorForm) -> Sharding | None:

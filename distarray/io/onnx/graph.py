@@ -136,12 +136,8 @@ def infer_graph(
 
     Parameters
     ----------
-    graph
-        The model.
-    configuration
-        Whose annotations count; None: nobody's.
-    num_devices
-        Of it.
+    configuration, num_devices
+        Whose annotations count, and its devices; None: nobody's.
     strict
         As of `infer_node`.
     """

@@ -165,7 +165,7 @@ class OnnxModel:
         return f"{type(self).__name__}({len(self.graph.nodes)} nodes, {where}, num_devices={self.num_devices})"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class InferredModel(OnnxModel):
     """An InferredModel is a model with the form of every tensor.
 
@@ -177,37 +177,32 @@ class InferredModel(OnnxModel):
         What was inferred.
     """
 
-    inference: GraphInference | None = None
-
-    @property
-    def _known(self) -> GraphInference:
-        assert self.inference is not None
-        return self.inference
+    inference: GraphInference
 
     @property
     def forms(self) -> dict[str, dict[str, Any]]:
         """Return the canonical form of each tensor, as `infer_node` gives it."""
-        return {name: form.to_json(name) for name, form in self._known.forms.items()}
+        return {name: form.to_json(name) for name, form in self.inference.forms.items()}
 
     @property
     def tensor_forms(self) -> dict[str, TensorForm]:
         """Return the form of each tensor."""
-        return self._known.forms
+        return self.inference.forms
 
     @property
     def reshards(self) -> list[dict[str, str | None]]:
         """Return each tensor that is brought into another form, and before which node; None: after its own."""
-        return self._known.reshards
+        return self.inference.reshards
 
     @property
     def stages(self) -> dict[str, int]:
         """Return the pipeline stage of each node that has one."""
-        return self._known.stages
+        return self.inference.stages
 
     @property
     def warnings(self) -> list[Violation]:
         """Return the violations that are no errors."""
-        return self._known.violations
+        return self.inference.violations
 
     def infer(self, strict: bool = True) -> InferredModel:
         """Return the model itself read anew: what is complete stays what it is."""

@@ -90,15 +90,7 @@ def known_of(feeds: Mapping[str, Any]) -> KnownInputs:
 
 
 def read_graph(model: Any, known: KnownInputs | None = None, folder: str | None = None) -> AnnotatedGraph:
-    """Return what a ModelProto says about shardings.
-
-    Parameters
-    ----------
-    known
-        Of its inputs; by default nothing.
-    folder
-        Where it lies.
-    """
+    """Return what a ModelProto, which lies in a folder, says about shardings; `known`: of its inputs."""
     configurations = tuple(
         (
             entry.name if entry.HasField("name") else None,

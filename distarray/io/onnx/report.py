@@ -103,7 +103,6 @@ def annotated(
     measured = found.measure({name: np.load(file) for name, file in files.items()}) if files else None
     if not as_json:
         return found.table(measured)
-    assert found.costs is not None
     costs = {
         name: {"moved_bytes": cost.nbytes, "seconds": cost.seconds, "held_bytes": cost.peak_bytes}
         for name, cost in found.costs.items()

@@ -26,12 +26,8 @@ class RunningModel:
 
     Parameters
     ----------
-    model
-        A ModelProto.
-    folder
-        Where it lies.
-    configuration
-        Whose annotations count; None: it has none, and runs as the planner sees fit.
+    model, folder, configuration
+        Of the `OnnxModel`; without a configuration it runs as the planner sees fit.
     team
         Members that the devices are; None without a configuration: where its inputs are.
     """

@@ -24,14 +24,6 @@ MAX_DENSE = 1 << 31
 MAX_DEPTH = 24
 
 
-class ExternalElements(NamedTuple):
-    """ExternalElements are the place of a tensor's elements in a file beside its model."""
-
-    path: str
-    offset: int
-    nbytes: int
-
-
 class _Surroundings(NamedTuple):
     """_Surroundings are what is the same for all nodes of a graph or function: where names are seen, and which
     operators there are.
@@ -44,14 +36,8 @@ class _Surroundings(NamedTuple):
 
 
 def model_faults(model: Any, folder: str | None) -> list[Violation]:
-    """Return all that keeps a model from running: errors, and what is a warning because it can be judged all the same.
-
-    Parameters
-    ----------
-    model
-        A ModelProto.
-    folder
-        Where it lies.
+    """Return all that keeps a ModelProto, which lies in a folder, from running: errors, and what is a warning because
+    it can be judged all the same.
     """
     try:
         _check_texts(model)
@@ -82,8 +68,8 @@ def _check_texts(message: Any) -> None:
                 waiting += values
 
 
-def external_elements(tensor: Any, folder: str | None, itemsize: int) -> ExternalElements:
-    """Return where the elements of a tensor are that has them in another file.
+def external_elements(tensor: Any, folder: str | None, itemsize: int) -> tuple[str, int, int]:
+    """Return where the elements of a tensor are that has them in another file: path, offset, and how many bytes.
 
     Raises
     ------
@@ -117,7 +103,7 @@ def external_elements(tensor: Any, folder: str | None, itemsize: int) -> Externa
     if not os.path.isfile(path) or offset + nbytes > os.path.getsize(path):
         text = f"{where}: {location!r} is no file in the model's folder that has {nbytes} bytes from byte {offset} on"
         raise Refusal("W-3", "not-runnable", text)
-    return ExternalElements(path, offset, nbytes)
+    return path, offset, nbytes
 
 
 def _violation(fault: Violation, node: Any = None, name: str = "", tensors: Iterable[str] = ()) -> Violation:
