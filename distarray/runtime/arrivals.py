@@ -57,7 +57,8 @@ def client_named(name: ClusterName) -> Any:
     if not found and distributed is not None and getattr(thread_state(), "key", None) is not None:
         with suppress(ValueError):  # no worker runs this thread
             worker_client = sys.modules["distributed.worker"].get_client()
-            _wait_for(worker_client)
+            while worker_client.status in ("newly-created", "connecting"):  # another thread of the worker has made it
+                time.sleep(0.01)
             found = [worker_client] if _is_of(worker_client, name) else []
     if not found:
         raise UnreachableBlocksError(
@@ -66,12 +67,6 @@ def client_named(name: ClusterName) -> Any:
         )
     active = distributed._get_global_client() if distributed is not None else None
     return min(found, key=lambda c: (c.id != name.client, c is not active, c.id))
-
-
-def _wait_for(client: Any) -> None:
-    """Wait while a client connects that another thread of a worker has just made; one that cannot is closed."""
-    while client.status in ("newly-created", "connecting"):
-        time.sleep(0.01)
 
 
 def _is_of(client: Any, name: ClusterName) -> bool:

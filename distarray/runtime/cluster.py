@@ -381,11 +381,6 @@ class ClusterExecutor:
         """Wait until results are there. Raises as `fetch` does."""
         self._sync(self._settle, futures_behind(futures))
 
-    def release(self, futures: Iterable[Future]) -> None:
-        """Free results now, whoever else holds these Future objects."""
-        for future in futures_behind(futures):
-            future.release()
-
     def attach(self, keys: Sequence[Key]) -> list[Any]:
         """Return what stands for blocks that arrived by name: futures that their client has, else new ones; waits for
         nothing.

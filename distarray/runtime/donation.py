@@ -156,12 +156,9 @@ def inplace_results(plan: Plan, graph: Graph, order: Sequence[Expr], others: Oth
         found = [a.node for a in stage.reads if a.node in free and not a.path]
         found = [i for i in found if last[i] == number and readers[i] == 1]
         for _, made in stage.stores:
-            alike = [i for i in found if i not in taken and _is_alike(nodes[i], nodes[made])]
+            kind = nodes[made].shape, nodes[made].dtype
+            alike = [i for i in found if i not in taken and (nodes[i].shape, nodes[i].dtype) == kind]
             if alike:
                 result[made] = alike[0]
                 taken.add(alike[0])
     return result
-
-
-def _is_alike(node: Expr, other: Expr) -> bool:
-    return node.shape == other.shape and node.dtype == other.dtype

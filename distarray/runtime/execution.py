@@ -176,7 +176,7 @@ class Execution:
         return len(self._program.steps), self._n_left
 
     def _send(self, number: int, member: int, value: Any) -> None:
-        self._post.send(number, member, value, lambda: self._left(number, member))
+        self._post.send(number, member, value, None if self._credits is None else lambda: self._left(number, member))
 
     def _left(self, number: int, member: int) -> None:
         """Note that a message with credit has left."""
@@ -238,10 +238,7 @@ class Execution:
             number, members = self._program.sent.get(slot, (-1, ()))
             due = [m for m in members if self._credits is None or (number, m) in self._granted]
         for member in due:
-            if self._credits is None:
-                self._post.send(number, member, value, None)
-            else:
-                self._send(number, member, value)
+            self._send(number, member, value)
 
     def _work(self) -> None:
         """Run steps until all are begun."""

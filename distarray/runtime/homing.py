@@ -53,7 +53,9 @@ def bring_home(target: Expr) -> None:
     nbytes = sum([n.nbytes for n, _ in memos])
     coming = {id(n) for n, _ in memos}
     if nbytes > small.SMALL_NBYTES or not (
-        small.is_small(order, env, coming=coming) and all(map(_is_sooner_here, order))
+        # each step takes no longer than a message to a worker and back
+        small.is_small(order, env, coming=coming)
+        and all(n.memo is not None or small.is_light(n, small.SENT_NBYTES) for n in order)
     ):
         return
     if _is_read_often([n for n, _ in memos], order) and _have_room(nbytes):
@@ -89,8 +91,3 @@ def _may_come(node: Expr, memo: Stored) -> bool:
     is_chunked = node.op is SOURCE and not memo.sharding.is_regular  # by whom it came from
     is_free = node.pin is None and not memo.sharding.is_copied and not is_chunked
     return is_free and not isinstance(node.dtype, tuple) and not node.dtype.hasobject and promised_of(node) is None
-
-
-def _is_sooner_here(node: Expr) -> bool:
-    """Return whether a step, if it is one, takes no longer than a message to a worker and back."""
-    return node.memo is not None or small.is_light(node, small.SENT_NBYTES)

@@ -245,18 +245,12 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
     def state(self) -> dict[str, Any]:
         """Return what a client is told when it joins: which workers live, and who serves the lost homes."""
         workers, serves = self._known()
-        living = len(self.scheduler.workers)
-        return {
-            "version": self.version,
-            "workers": workers,
-            "serves": serves,
-            "living": living,
-            "crashed": self._missed(),
-        }
+        return {"workers": workers, "serves": serves, **self._always_told()}
 
-    def _missed(self) -> list[str]:
-        """Return lost homes whose worker may come back."""
-        return [home for home in self.lost if home in self.crashed]
+    def _always_told(self) -> dict[str, Any]:
+        """Return what is told whenever something changed: also the lost homes whose worker may come back."""
+        crashed = [home for home in self.lost if home in self.crashed]
+        return {"version": self.version, "living": len(self.scheduler.workers), "crashed": crashed}
 
     def _known(self) -> tuple[dict[str, Any], dict[str, tuple[Any, str | None]]]:
         workers = {address: self.names.get(address) for address in self._serving()}
@@ -268,13 +262,11 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         (old, served), (workers, serves) = self._told, self._known()
         self._told = workers, serves
         event = {
-            "version": self.version,
             "joined": {worker: name for worker, name in workers.items() if worker not in old},
             "left": [worker for worker in old if worker not in workers],
             "serves": {home: facts for home, facts in serves.items() if served.get(home) != facts},
             "forgotten": [home for home in served if home not in serves],
-            "living": len(self.scheduler.workers),
-            "crashed": self._missed(),
+            **self._always_told(),
         }
         self.scheduler.log_event(TOPIC, event)
 

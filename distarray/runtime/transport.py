@@ -123,12 +123,6 @@ async def run_program(
     return await transport.run(key, run, member, sent.homes, filled, blocks, is_queued=is_queued)
 
 
-def _raisable(error: Any) -> BaseException:
-    """Return a new exception of one that came from the scheduler: one that was raised holds the frames that it left."""
-    found: BaseException = clean_exception(error)[1]
-    return found
-
-
 class _LocalRun:
     """A _LocalRun is what a worker knows of a run: its attempt, the programs that run here, and messages for those to
     come.
@@ -293,7 +287,9 @@ class Transport:
     def _end_of(self, name: str) -> BaseException:
         """Return the error with which the programs of a run that is over end."""
         _, error = self._ended.get(name, (0, None))
-        return StoppedError("the run is over") if error is None else _raisable(error)
+        # A new one each time: one that was raised holds the frames that it left.
+        found: BaseException = StoppedError("the run is over") if error is None else clean_exception(error)[1]
+        return found
 
     def _start_as(self, key: Key, context: contextvars.Context, function: Callable[[], None]) -> None:
         """Have a thread call a function in a copy of a context, as if it were the task of a key."""

@@ -116,11 +116,12 @@ def test_later_tasks_refer_to_kept_keys_even_if_their_futures_are_dropped_at_onc
     assert [x[0] for x in run.fetch(list(state.values()))] == [60, 61, 62, 63]
 
 
-def test_release_frees_blocks_now(cluster4):
+def test_released_blocks_are_freed_now(cluster4):
     run = executor(cluster4)
     futures = constants(run, "free", [1, 2])
     run.wait(futures.values())
-    run.release(futures.values())
+    for future in futures.values():
+        future.release()
     eventually(lambda: tasks_of_scheduler(cluster4) == 0)
 
 

@@ -34,10 +34,6 @@ def _erase(call: NodeCall, sequence: list[Value], position: Value = None) -> Val
     return sequence[:at] + sequence[at + 1 :]
 
 
-def _concat(call: NodeCall, sequence: list[Value]) -> Value:
-    return (dx.stack if call["new_axis"] else dx.concat)(sequence, axis=call["axis"])
-
-
 def _split(call: NodeCall, x: Value, sizes: Value = None) -> Value:
     axis, x = call["axis"], array_of(x)
     n = x.shape[axis]
@@ -58,7 +54,7 @@ def _held(call: NodeCall, value: Value) -> Value:
 
 
 _SEQUENCES: dict[str, Row] = {
-    "ConcatFromSequence": _concat,
+    "ConcatFromSequence": lambda call, values: (dx.stack if call["new_axis"] else dx.concat)(values, axis=call["axis"]),
     "Optional": lambda call, value=None: (value,),
     "OptionalGetElement": lambda call, value=None: (_held(call, value),),
     "OptionalHasElement": lambda call, value=None: np.asarray(value is not None),

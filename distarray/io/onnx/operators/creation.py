@@ -44,13 +44,9 @@ def _range(call: NodeCall, start: Value, limit: Value, delta: Value) -> Value:
     return dx.astype(first + dx.arange(n) * step, dtype, copy=False)
 
 
-def _eye_like(call: NodeCall, x: Value) -> Value:
-    dtype = call.dtype(call["dtype"]) if call["dtype"] else x.dtype
-    return dx.eye(x.shape[0], x.shape[1], k=call["k"], dtype=dtype)
-
-
-def _shape(call: NodeCall, x: Value) -> Value:
-    return np.asarray(x.shape[call["start"] : call["end"]], np.int64)
+def _dtype_like(call: NodeCall, x: Value) -> Any:
+    """Return the dtype that an operator says, or else that of its input."""
+    return call.dtype(call["dtype"]) if call["dtype"] else x.dtype
 
 
 # ---------------------------------------------------------------------------------------------------------- chance
@@ -76,7 +72,7 @@ def _random(call: NodeCall) -> Value:
 
 
 def _random_like(call: NodeCall, x: Value) -> Value:
-    return _drawn(call, x.shape, call.dtype(call["dtype"]) if call["dtype"] else x.dtype)
+    return _drawn(call, x.shape, _dtype_like(call, x))
 
 
 def _multinomial(call: NodeCall, x: Value) -> Value:
@@ -88,22 +84,17 @@ def _multinomial(call: NodeCall, x: Value) -> Value:
     return dx.astype(found, call.dtype(call["dtype"]), copy=False)
 
 
-def _bernoulli(call: NodeCall, x: Value) -> Value:
-    dtype = call.dtype(call["dtype"]) if call["dtype"] else x.dtype
-    return dx.astype(_generator(call).random(x.shape) < x, dtype)
-
-
 ROWS: dict[str, Row] = {
-    "Bernoulli": _bernoulli,
+    "Bernoulli": lambda call, x: dx.astype(_generator(call).random(x.shape) < x, _dtype_like(call, x)),
     "Constant": _constant,
     "ConstantOfShape": _full,
-    "EyeLike": _eye_like,
+    "EyeLike": lambda call, x: dx.eye(x.shape[0], x.shape[1], k=call["k"], dtype=_dtype_like(call, x)),
     "Multinomial": _multinomial,
     "RandomNormal": _random,
     "RandomNormalLike": _random_like,
     "RandomUniform": _random,
     "RandomUniformLike": _random_like,
     "Range": _range,
-    "Shape": _shape,
+    "Shape": lambda call, x: np.asarray(x.shape[call["start"] : call["end"]], np.int64),
     "Size": lambda call, x: np.asarray(math.prod(x.shape), np.int64),
 }

@@ -96,10 +96,8 @@ class PlainModel:
 
     Parameters
     ----------
-    model
-        A ModelProto.
-    folder
-        Where the model lies, if it has elements in other files. Only files in it are read.
+    model, folder
+        See `run_graph`.
 
     Raises
     ------
