@@ -9,6 +9,7 @@ import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import BinaryIO
 
 from distarray.runtime.clients import keep_what_reads
 
@@ -27,23 +28,25 @@ def replacing(path: str) -> Iterator[str]:
     path = os.path.realpath(path)  # a link stays one, as when it is opened for writing
     old = _to_replace(path)
     partial = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.part")
+    is_only_whole_one = False
     try:
         yield partial
         keep_what_reads(path)
-        _put_in_place(partial, path, old)
-    except _HalfCopied as half:
-        raise half.error from None
+        if old is not None and old.st_nlink > 1:
+            # Another file under this name would leave the other names with the old array.
+            with open(partial, "rb") as source, open(path, "r+b") as target:
+                is_only_whole_one = True
+                _copy_over(source, target, f"{path} is overwritten in part; the whole array is in {partial}")
+                is_only_whole_one = False
+            os.unlink(partial)
+            return
+        if old is not None:
+            os.chmod(partial, stat.S_IMODE(old.st_mode))
+        os.replace(partial, path)
     except BaseException:
-        if os.path.exists(partial):
+        if not is_only_whole_one and os.path.exists(partial):
             os.unlink(partial)
         raise
-
-
-class _HalfCopied(BaseException):
-    """Copying over the old file has begun and failed: the complete file beside it is the only whole one."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
 
 
 def _to_replace(path: str) -> os.stat_result | None:
@@ -67,29 +70,15 @@ def _to_replace(path: str) -> os.stat_result | None:
     return old
 
 
-def _put_in_place(partial: str, path: str, old: os.stat_result | None) -> None:
-    """Give a complete file its name.
-
-    Raises
-    ------
-    _HalfCopied
-        If the complete file is still there and must stay.
-    """
-    if old is not None and old.st_nlink > 1:
-        # Another file under this name would leave the other names with the old array.
-        with open(partial, "rb") as source, open(path, "r+b") as target:
-            try:
-                shutil.copyfileobj(source, target, 1 << 20)
-                target.truncate()
-                target.flush()
-            except OSError as error:
-                said = f"{error.strerror or error}: {path} is overwritten in part; the whole array is in {partial}"
-                raise _HalfCopied(OSError(error.errno, said) if error.errno else OSError(said)) from None
-            except BaseException as error:
-                error.add_note(f"{path} is overwritten in part; the whole array is in {partial}")
-                raise _HalfCopied(error) from None
-        os.unlink(partial)
-        return
-    if old is not None:
-        os.chmod(partial, stat.S_IMODE(old.st_mode))
-    os.replace(partial, path)
+def _copy_over(source: BinaryIO, target: BinaryIO, said: str) -> None:
+    """Copy a file over another one; errors tell what is then said of both."""
+    try:
+        shutil.copyfileobj(source, target, 1 << 20)
+        target.truncate()
+        target.flush()
+    except OSError as error:
+        said = f"{error.strerror or error}: {said}"
+        raise (OSError(error.errno, said) if error.errno else OSError(said)) from None
+    except BaseException as error:
+        error.add_note(said)
+        raise

@@ -161,16 +161,11 @@ def for_each_block(
     make_here((node,))
     run = new_run()
 
-    def calls_of(sharding: Sharding) -> list[tuple[Any, ...]]:
-        return [arguments(sharding.tile_box(node.shape, tile)) for tile in sharding.tiles()]
-
     def with_calls(graph: Graph, template: Template) -> Instance:
         """Return a run that makes blocks, and calls the function with them; no block is kept."""
         ((sharding, *_),) = template.lowered.outputs.values()
-        return Instance(calling(template, function, calls_of(sharding), env.device), graph, env, run)
-
-    def called(now: Prepared) -> Instance:
-        return with_calls(now.graph, now.instance(run).template)
+        calls = [arguments(sharding.tile_box(node.shape, tile)) for tile in sharding.tiles()]
+        return Instance(calling(template, function, calls, env.device), graph, env, run)
 
     with locked():
         if memo is not None:
@@ -180,7 +175,9 @@ def for_each_block(
             if flights.wait_for(order, env):
                 return for_each_block(node, function, arguments, is_checked_only=is_checked_only)
             found = prepare(order, {id(node)}, env, is_checked=False, is_kept=False)
-            found, instance = _taken_along(found, called, is_run_here=True)
+            found, instance = _taken_along(
+                found, lambda now: with_calls(now.graph, now.instance(run).template), is_run_here=True
+            )
             if counters.active:
                 count(found.lowered(run))
         ((sharding, keys, _),) = instance.outputs.values()

@@ -156,7 +156,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         }
         self.restart_workers = scheduler.handlers["restart"]
         scheduler.handlers.update(self.handlers)
-        self.runs = ScheduledRuns(scheduler, self, lambda task: task.annotations[HOME])
+        self.runs = ScheduledRuns(scheduler, self)
         scheduler.worker_plugins[CUT] = dumps(LineagePlugin(self.generation))
         #: Done when the workers that were there have the plugin; those that join have it when they hear their first.
         self.equipped = asyncio.ensure_future(self._equip())

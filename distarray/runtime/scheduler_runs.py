@@ -20,6 +20,7 @@ from dask._task_spec import DataNode
 from dask.typing import Key
 from distributed.scheduler import ClientState
 
+from distarray.runtime.task_graph import HOME
 from distarray.runtime.timelines import shown
 from distarray.runtime.transport import ATTEMPT, BEGIN, END
 
@@ -76,14 +77,11 @@ class ScheduledRuns:
         The ``distributed.Scheduler``.
     homes
         Says who serves a home.
-    home_of
-        Returns the home of a task.
     """
 
-    def __init__(self, scheduler: Any, homes: Homes, home_of: Callable[[Any], str]) -> None:
+    def __init__(self, scheduler: Any, homes: Homes) -> None:
         self._scheduler = scheduler
         self._homes = homes
-        self._home_of = home_of
         self._numbers = count()
         self._runs: dict[str, _ScheduledRun] = {}
         #: By the key of a program, or of what is made of its result.
@@ -116,7 +114,7 @@ class ScheduledRuns:
             if name not in self._runs:
                 programs[name, is_queued][member] = self._scheduler.tasks[key]
         for (name, is_queued), tasks in programs.items():
-            homes = {member: self._home_of(task) for member, task in tasks.items()}
+            homes = {member: task.annotations[HOME] for member, task in tasks.items()}
             run = _ScheduledRun(name, tasks, homes, is_queued=is_queued)
             self._runs[name] = run
             self._of.update(dict.fromkeys([*run.members, *run.results], run))
