@@ -50,12 +50,8 @@ def replacing(path: str) -> Iterator[str]:
 
 
 def _to_replace(path: str) -> os.stat_result | None:
-    """Return the file that is there under the name of the new one; None if there is none.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written to, or there is no folder for it.
+    """Return the file that is there under the name of the new one; None if there is none. Raises OSError if it cannot
+    be written to, or there is no folder for it.
     """
     try:
         old = os.stat(path)

@@ -243,12 +243,8 @@ def _sweep(root: str) -> None:
 
 @contextmanager
 def _alone_in(root: str) -> Iterator[None]:
-    """Make the folder of a state, and keep other writers out of it; the end of a process lets them in.
-
-    Raises
-    ------
-    StateError
-        If somebody else writes there.
+    """Make the folder of a state, and keep other writers out of it; the end of a process lets them in. Raises
+    StateError if somebody else writes there.
     """
     import fcntl
 
@@ -275,14 +271,8 @@ def _alone_in(root: str) -> Iterator[None]:
 
 
 def _manifest(root: str) -> Any:
-    """Return what is known of the state in a folder.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
-    StateError
-        If it is none of ours, or damaged.
+    """Return what is known of the state in a folder. Raises FileNotFoundError if there is none, StateError if it is
+    none of ours, or damaged.
     """
     path = f"{root}/{MANIFEST}"
     try:

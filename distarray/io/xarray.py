@@ -42,12 +42,8 @@ _DASKS = {"asarray", "fancy", "getitem", "inline_array", "lock", "meta", "name"}
 
 
 def _chunked(chunks: Chunks, team: TeamLike, device: str | None = None) -> Sharding | None:
-    """Return the cut whose tiles are chunks; None for arrays that are not distributed.
-
-    Raises
-    ------
-    MemoryBudgetError
-        If they are more than the tiles that an array may have.
+    """Return the cut whose tiles are chunks; None for arrays that are not distributed. Raises MemoryBudgetError if they
+    are more than the tiles that an array may have.
     """
     env = environment(team, device)
     if (n := prod(map(len, chunks))) > MAX_TILES:

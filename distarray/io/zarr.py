@@ -182,13 +182,7 @@ def _opened(store: StoreLike, path: str | None, mode: str, options: Mapping[str,
 
 
 def _check_reach(store: StoreLike, env: Environment, *, writes: bool) -> None:
-    """Check that workers and this process mean the same by a store.
-
-    Raises
-    ------
-    ValueError
-        If it is this process's alone.
-    """
+    """Check that workers and this process mean the same by a store: ValueError if it is this process's alone."""
     if not env.is_cluster:
         return
     from zarr.storage import FsspecStore, MemoryStore, ZipStore

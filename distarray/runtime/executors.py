@@ -73,7 +73,7 @@ class ThreadExecutor:
                 if is_inline or self._size == 1:
                     _run_inline(program, steps, values, observers)
                 else:
-                    self._run_on_threads(program, steps, values, observers)
+                    _Run(program, steps, values, observers, threads_of(self._size)).work()
             return {key: values[slot] for key, slot in program.results.items()}
         finally:
             values.clear()  # not to be kept by a traceback
@@ -105,29 +105,6 @@ class ThreadExecutor:
     def fetch(self, handles: Sequence[Any]) -> list[Any]:
         """Return the blocks; they are in this process."""
         return list(handles)
-
-    def _run_on_threads(
-        self,
-        program: MemberProgram,
-        steps: Sequence[KernelCall],
-        values: list[Any],
-        observers: Sequence[StepObserver],
-    ) -> None:
-        threads = threads_of(self._size)
-        run = _Run(program, steps, values, observers, threads)
-        try:
-            run.work()
-        except BaseException:
-            # Ctrl-C is answered now. It comes only where nothing is overwritten (`interrupts_deferred`), so what still
-            # runs harms nobody: it ends on threads of its own, and what it makes is dropped.
-            run.is_over = True
-            forsake(threads)
-            raise
-        if run.error is not None:
-            try:
-                raise run.error
-            finally:
-                run.error = None  # its traceback holds this frame
 
 
 def _run_inline(
@@ -190,11 +167,23 @@ class _Run:
         self.error: BaseException | None = None
 
     def work(self) -> None:
-        """Run steps until all are over; threads of the pool come to help while steps are ready."""
-        self._help_out()
-        with self._lock:
-            while self._n_running:
-                self._changed.wait(INTERRUPT_SECONDS)
+        """Run steps until all are over; threads of the pool come to help while steps are ready. Raise what one does."""
+        try:
+            self._help_out()
+            with self._lock:
+                while self._n_running:
+                    self._changed.wait(INTERRUPT_SECONDS)
+        except BaseException:
+            # Ctrl-C is answered now. It comes only where nothing is overwritten (`interrupts_deferred`), so what still
+            # runs harms nobody: it ends on threads of its own, and what it makes is dropped.
+            self.is_over = True
+            forsake(self._threads)
+            raise
+        if self.error is not None:
+            try:
+                raise self.error
+            finally:
+                self.error = None  # its traceback holds this frame
 
     def _help_out(self) -> None:
         with helped_by(self):

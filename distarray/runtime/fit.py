@@ -190,14 +190,7 @@ class _Counted(NamedTuple):
 
 class _Trials:
     """A _Trials lowers plans of one graph to see what they hold, remembers it, and stops when its number of tasks is
-    used up.
-
-    Parameters
-    ----------
-    plan
-        The first one; how long it takes decides how many tasks may be tried.
-    is_kept
-        See `fitted`.
+    used up. How long the first plan takes decides how many may be tried.
     """
 
     def __init__(self, plan: Plan, graph: Graph, env: Environment, limits: Limits, *, is_kept: bool) -> None:

@@ -69,16 +69,8 @@ class _Tried(NamedTuple):
 
 
 class _Bounded(NamedTuple):
-    """A _Bounded is a redistribution for which the user says how many bytes a member may hold.
-
-    Parameters
-    ----------
-    stage
-        Its number.
-    needs
-        What it takes on each member.
-    most
-        The bytes.
+    """A _Bounded is a redistribution for which the user says the most bytes that a member may hold: the number of its
+    stage, what it takes on each member, and the bytes.
     """
 
     stage: int

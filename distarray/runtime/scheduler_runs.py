@@ -37,8 +37,6 @@ class _ScheduledRun:
 
     Parameters
     ----------
-    name
-        Of the run.
     programs
         The tasks of its programs, by member.
     is_queued

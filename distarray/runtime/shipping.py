@@ -27,14 +27,8 @@ def calls_back(lates: Iterable[Sequence[Any]]) -> bool:
 
 
 class _Shipped:
-    """A _Shipped calls a function, or an object with methods, that is bytes in pickles until it is first used.
-
-    Parameters
-    ----------
-    name
-        For the text of errors.
-    value, data
-        The function, or its pickle.
+    """A _Shipped calls a function, or an object with methods, that is bytes in pickles until it is first used; errors
+    name it.
     """
 
     def __init__(self, name: str, value: Any = None, data: bytes | None = None) -> None:

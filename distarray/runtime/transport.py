@@ -268,12 +268,7 @@ class Transport:
         """Return what is known of a run, for a program that is to begin.
 
         It may begin when the run is over: then the scheduler takes its task back, or has the run begin anew; what it
-        says of either is on its way.
-
-        Raises
-        ------
-        BaseException
-            That with which the run ended.
+        says of either is on its way. Else that is raised with which the run ended.
         """
         while name not in self._runs and name in self._ended:
             task = self._worker.state.tasks.get(key)
@@ -438,12 +433,8 @@ class Transport:
 
 
 class _LoopPost:
-    """A _LoopPost carries the messages of one program in one attempt: from its threads to the event loop.
-
-    Parameters
-    ----------
-    homes
-        Of the members with which it exchanges messages.
+    """A _LoopPost carries the messages of one program in one attempt, to members at some homes: from its threads to
+    the event loop.
     """
 
     def __init__(

@@ -299,12 +299,8 @@ def _annotated(
 def _planned(
     graph: AnnotatedGraph, loops: LoopGraph, num_devices: int, memory: float | None, rates: Rates
 ) -> tuple[list[dict[str, TensorForm]], ModelCost]:
-    """Return the forms of the plan of the largest limit of which they keep to the memory, and what they cost.
-
-    Raises
-    ------
-    MemoryBudgetError
-        If they never do.
+    """Return the forms of the plan of the largest limit of which they keep to the memory, and what they cost;
+    MemoryBudgetError if they never do.
     """
     needed = ""
     for limit in LIMITS:
@@ -331,13 +327,7 @@ def _planned(
 def _inferred(
     graph: AnnotatedGraph, forms: Sequence[Mapping[str, TensorForm]], num_devices: int, *, strict: bool = True
 ) -> GraphInference:
-    """Return what follows where nodes have these specs, and no others.
-
-    Raises
-    ------
-    OnnxShardingError
-        If there is an error.
-    """
+    """Return what follows where nodes have these specs, and no others; OnnxShardingError if there is an error."""
     padded = [*forms, *[{}] * (len(graph.nodes) - len(forms))]
     nodes = []
     for node, specs in zip(graph.nodes, padded, strict=True):

@@ -51,12 +51,8 @@ class NodeLoops:
 
 
 def _loop_sizes(loops: NodeLoops, shapes: Sequence[Sequence[Size]]) -> dict[str, Size]:
-    """Return the size of each loop of the inputs; a number counts more than a symbol.
-
-    Raises
-    ------
-    Refusal
-        If two inputs have different sizes, neither 1, where they share a loop.
+    """Return the size of each loop of the inputs; a number counts more than a symbol. Raises a `Refusal` if two inputs
+    have different sizes, neither 1, where they share a loop.
     """
     sizes: dict[str, Size] = {}
     for term, shape in zip(loops.rule.operands, shapes, strict=True):
@@ -143,12 +139,8 @@ def follow_loops(loops: NodeLoops, forms: Sequence[TensorForm], *, strict: bool,
 
 
 def _shards(term: Sequence[str], grid: Sequence[int], cuts: Mapping[str, AxisCut]) -> list[int]:
-    """Return, per combination of shards of the loops that are cut, the number of the shard of a tensor.
-
-    Parameters
-    ----------
-    term, grid
-        Of each of its axes the loop, and the number of shards.
+    """Return, per combination of shards of the loops that are cut, the number of the shard of a tensor, of each of
+    whose axes `term` and `grid` are the loop and the number of shards.
     """
     # how far shards are apart along each loop; 0 where the tensor lacks the loop
     steps = [sum(prod(grid[i + 1 :]) for i, at in enumerate(term) if at == loop and grid[i] > 1) for loop in cuts]
