@@ -27,6 +27,7 @@ from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, is_host
 from distarray.io.onnx.operators.graph import PreparedGraph, PreparedNode, Scope, evaluate
 from distarray.io.onnx.operators.partial_results import PARTIAL_RESULTS, Part
+from distarray.sharding.team import Team
 
 
 class Slab(NamedTuple):
@@ -98,14 +99,12 @@ class AnnotatedScope(Scope):
         The nodes of the graph with what they say.
     inference
         What follows from it; without errors.
-    configuration, num_devices
-        Whose annotations count, and its devices: members of the team that arrays are made on.
+    configuration, team
+        Whose annotations count, and on whose members, which are its devices, arrays are made.
     strict
         As it was inferred.
     constants
         By name and form the initializers that earlier runs brought into it.
-    has_copies
-        Whether members have memory of their own: then each owner has a copy of what it owns.
     """
 
     def __init__(
@@ -116,16 +115,15 @@ class AnnotatedScope(Scope):
         nodes: Sequence[AnnotatedNode],
         inference: GraphInference,
         configuration: str,
-        num_devices: int,
+        team: Team,
         strict: bool,
         constants: dict[tuple[str, TensorForm], DistArray],
-        has_copies: bool,
     ) -> None:
         super().__init__(graph, inputs, opsets)
         known = zip(nodes, inference.node_forms, inference.nodes, strict=True)
         self._known = {node.outputs: (node, forms, inferred) for node, forms, inferred in known}
         self._configuration = configuration
-        self._num_devices = num_devices
+        self._num_devices = team.size
         self._strict = strict
         #: As the maker of each tensor leaves it. Inputs, initializers and what nobody says anything about are where
         #: the planner has them until somebody says so.
@@ -133,7 +131,8 @@ class AnnotatedScope(Scope):
         #: By tensor and form what it was brought into, those of initializers for all runs.
         self._moved: dict[tuple[str, TensorForm], DistArray] = {}
         self._constants = constants
-        self._has_copies = has_copies
+        #: Whether members have memory of their own: then each owner has a copy of what it owns.
+        self._has_copies = team.client is not None
         self._is_annotated = any(self._has_specs(node) for node in nodes)
 
     def run(self) -> list[Value]:

@@ -103,9 +103,8 @@ def model_cost(graph: AnnotatedGraph, done: GraphInference, num_devices: int, ra
         Of the team.
     """
     nodes = []
-    meter = _HeldBytes(graph, done, num_devices)
     moved = crossings_of(graph, done, num_devices)
-    for number, (node, inference, crossings) in enumerate(zip(graph.nodes, done.nodes, moved, strict=True)):
+    for node, inference, crossings in zip(graph.nodes, done.nodes, moved, strict=True):
         assert inference is not None
         seconds = rates.step + sum([crossing.seconds(rates) for crossing in crossings])
         itemsize = max([graph.itemsizes.get(name) or 8 for name in node.outputs if name], default=8)
@@ -113,44 +112,39 @@ def model_cost(graph: AnnotatedGraph, done: GraphInference, num_devices: int, ra
             if all(map(is_known, met.forms)):
                 seconds += float(np.max(_kernel_seconds(met, num_devices, itemsize, rates)))
         nodes.append(NodeCost(node.name, node.op_type, crossings, seconds))
-        meter.run(number)
-    return ModelCost(tuple(nodes), meter.peak)
+    return ModelCost(tuple(nodes), _peak_bytes(graph, done, num_devices))
 
 
-class _HeldBytes:
-    """A _HeldBytes counts what devices hold, node by node."""
+def _peak_bytes(graph: AnnotatedGraph, done: GraphInference, num_devices: int) -> int:
+    """Return the most bytes that a device holds, counted node by node."""
+    last = {name: i for i, node in enumerate(graph.nodes) for name in (*node.outputs, *node.inputs)}
 
-    def __init__(self, graph: AnnotatedGraph, done: GraphInference, num_devices: int) -> None:
-        self._graph, self._done, self._num_devices = graph, done, num_devices
-        self._last = {name: i for i, node in enumerate(graph.nodes) for name in (*node.outputs, *node.inputs)}
-        self._alive: dict[str, Any] = {}
-        self._first = np.zeros(num_devices)
-        self.peak = 0
-        read: dict[str, list[TensorForm]] = {}
-        for node, here in zip(graph.nodes, done.node_forms, strict=True):
-            for name in {*node.inputs} & graph.inputs:
-                forms = read.setdefault(name, [])
-                if is_known(here[name]) and not any(here[name].is_same(form) for form in forms):
-                    forms.append(here[name])
-        for name, forms in read.items():  # never more than the whole
-            parts = sum([self._bytes(name, form) for form in forms], np.zeros(num_devices))
-            n_elements = prod([int(n or 0) for form in forms[:1] for n in form.shape or ()])
-            self._first += np.minimum(parts, (graph.itemsizes.get(name) or 8) * n_elements)
+    def nbytes(name: str, form: TensorForm) -> Any:
+        return held_bytes(form, num_devices, graph.itemsizes.get(name) or 8)
 
-    def _bytes(self, name: str, form: TensorForm) -> Any:
-        return held_bytes(form, self._num_devices, self._graph.itemsizes.get(name) or 8)
-
-    def run(self, number: int) -> None:
-        """Count one node."""
-        node, here = self._graph.nodes[number], self._done.node_forms[number]
-        total = self._first + sum(self._alive.values(), np.zeros(self._num_devices))
-        for name in {*node.inputs} - self._graph.inputs - {""}:
-            if name in self._alive and not here[name].is_same(self._done.forms[name]):
-                total = total + self._bytes(name, here[name])
+    read: dict[str, list[TensorForm]] = {}
+    for node, here in zip(graph.nodes, done.node_forms, strict=True):
+        for name in {*node.inputs} & graph.inputs:
+            forms = read.setdefault(name, [])
+            if is_known(here[name]) and not any(here[name].is_same(form) for form in forms):
+                forms.append(here[name])
+    first = np.zeros(num_devices)
+    for name, forms in read.items():  # never more than the whole
+        parts = sum([nbytes(name, form) for form in forms], np.zeros(num_devices))
+        n_elements = prod([int(n or 0) for form in forms[:1] for n in form.shape or ()])
+        first += np.minimum(parts, (graph.itemsizes.get(name) or 8) * n_elements)
+    alive: dict[str, Any] = {}
+    peak = 0
+    for number, (node, here) in enumerate(zip(graph.nodes, done.node_forms, strict=True)):
+        total = first + sum(alive.values(), np.zeros(num_devices))
+        for name in {*node.inputs} - graph.inputs - {""}:
+            if name in alive and not here[name].is_same(done.forms[name]):
+                total = total + nbytes(name, here[name])
         for name in filter(None, node.outputs):
             if is_known(here[name]):
-                self._alive[name] = self._bytes(name, here[name])
-                total = total + self._alive[name]
-        self.peak = max(self.peak, int(total.max()))
-        for name in [name for name in self._alive if self._last[name] <= number and name in node.inputs]:
-            del self._alive[name]
+                alive[name] = nbytes(name, here[name])
+                total = total + alive[name]
+        peak = max(peak, int(total.max()))
+        for name in [name for name in alive if last[name] <= number and name in node.inputs]:
+            del alive[name]
+    return peak

@@ -372,14 +372,14 @@ class _Builder:
             return None
         term: list[str | None] = [None if n == 1 else f"s{axis}" for axis, n in enumerate(self.shapes[source])]
         result: list[str | None] = [None if n == 1 else f"t{axis}" for axis, n in enumerate(self.shapes[target])]
-        closed = {f"{side}{axis}" for group in self.broken[target] for side, places in zip("st", group, strict=True)
-                  for (_, axis), _ in places}  # fmt: skip
+        whole_groups = list(self.broken[target])
         for mine, others in _groups(source, self.shapes[source], target, self.shapes[target]):
             if len(mine) == len(others) == 1:
                 result[int(others[0][0][1])] = f"s{mine[0][0][1]}"
             else:  # not worth more: the node is rare
-                closed |= {f"{side}{axis}" for side, places in zip("st", (mine, others), strict=True)
-                           for (_, axis), _ in places}  # fmt: skip
+                whole_groups.append((mine, others))
+        closed = {f"{side}{axis}" for group in whole_groups for side, places in zip("st", group, strict=True)
+                  for (_, axis), _ in places}  # fmt: skip
         terms = {source: self._term(source, term)}
         whole = {*self._closed(source, term, closed), *self._closed(target, result, closed)}
         self._operation(target, terms, self._term(target, result), whole)

@@ -293,13 +293,7 @@ def _flatten(facts: NodeFacts) -> list[TensorForm]:
     shape = facts.shape()
     axis = facts.integer("axis", 1)
     axis = axis + len(shape) if axis < 0 else axis
-
-    def size(sizes: Sequence[Size]) -> Size:
-        if len(sizes) == 1:
-            return sizes[0]
-        return _product(sizes) if all(isinstance(n, int) for n in sizes) else None
-
-    return _reshaped(facts, facts.form(0), [size(shape[:axis]), size(shape[axis:])])
+    return _reshaped(facts, facts.form(0), [_missing(shape[:axis], []), _missing(shape[axis:], [])])
 
 
 def _parameters_too(facts: NodeFacts, found: list[TensorForm]) -> list[TensorForm]:

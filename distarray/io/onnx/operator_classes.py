@@ -60,15 +60,7 @@ class OperatorClass:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """An OperatorRow is one operator: its class, and the names of its inputs and outputs.
-
-    Parameters
-    ----------
-    group
-        Its class.
-    inputs, outputs
-        Names of the schema.
-    """
+    """An OperatorRow is one operator: its class, and the names that its schema has for inputs and outputs."""
 
     group: OperatorClass
     inputs: tuple[str, ...]

@@ -65,10 +65,9 @@ class RunningModel:
                 nodes=graph.nodes,
                 inference=inference,
                 configuration=self._configuration,
-                num_devices=team.size,
+                team=team,
                 strict=strict,
                 constants=self._constants.setdefault(device, {}),
-                has_copies=team.client is not None,
             )
             return self._plain.run_in(scope, given)
 

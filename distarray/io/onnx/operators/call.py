@@ -96,13 +96,7 @@ class NodeCall:
         return None if given is None else ([int(v) for v in given] if isinstance(given, Sequence) else [int(given)])
 
     def dtype(self, element: int) -> DType:
-        """Return the dtype of an element type that an attribute names.
-
-        Raises
-        ------
-        NotSupportedError
-            If numpy has none; names the node.
-        """
+        """Return the dtype of an element type that an attribute names; see `dtype_of_element`."""
         return dtype_of_element(element, str(self))
 
 
