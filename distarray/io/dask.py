@@ -143,14 +143,9 @@ def _in_process(array: Any, cut: Sharding, env: Environment, name: str) -> Calla
         found = deque(get(optimized.__dask_graph__(), [key for key in keys if key is not None]))
         blocks = []
         for key, tile in zip(keys, cut.tiles()):
-            extents = cut.shard_shape(array.shape, tile)
-            member = cut.member(tile)
-            if key is None:
-                blocks.append(backend_for(env.device, member).empty(extents, array.dtype))
-                continue
-            chunk = found.popleft()
+            chunk, extents = None if key is None else found.popleft(), cut.shard_shape(array.shape, tile)
             # Whether somebody else has the chunk, and may write to it, cannot be known.
-            blocks.append(_block(chunk, extents, array.dtype, env.device, member, copy=True))
+            blocks.append(_block(chunk, extents, array.dtype, env.device, cut.member(tile), copy=True))
         return blocks
 
     return make

@@ -397,15 +397,6 @@ class ClusterExecutor:
             for key in keys
         ]
 
-    def cut_lineage(self, futures: Iterable[Future]) -> None:
-        """Cut the lineage of kept results, and wait for it; `submit` does so in the background now and then.
-
-        The same Futures remain valid; their blocks now have a copy on a second worker.
-        """
-        keys = [future.key for future in futures_behind(futures)]
-        records = [record for key in keys if (record := self._lineage.record(key)) is not None]
-        self._sync(self._lineage.cut, self._lineage.held(records))
-
     def _sync(self, coroutine: Any, *args: Any) -> Any:
         with attached.seceded():  # a task that uses an array of this process may wait for tasks that need its thread
             return self.placement.sync(coroutine, *args)

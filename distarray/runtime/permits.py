@@ -5,9 +5,9 @@ others run (`kernels.threads`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any, TypeAlias
 
 from distributed.utils import thread_state
@@ -51,21 +51,21 @@ class Permits:
             self._local.has_permit = False
             self._free.release()
 
-    def spare(self, n_others: int) -> AbstractContextManager[None] | None:
-        """Return a permit, which a thread must enter, if so many others could have one too; else None."""
+    def spare(self, n_others: int) -> bool:
+        """Take a permit, which a thread must `use`, if so many others could have one too; return whether."""
         taken = 0
         while taken <= n_others and self._free.acquire(blocking=False):
             taken += 1
         is_spare = taken > n_others
         for _ in range(taken - is_spare):
             self._free.release()
-        return self._entered() if is_spare else None
+        return is_spare
 
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
+    def use(self, work: Callable[[], None]) -> None:
+        """Do some work in this thread with a spare permit, and give it back."""
         self._local.has_permit = True
         try:
-            yield
+            work()
         finally:
             self.__exit__()
 
@@ -115,16 +115,10 @@ class FreeThreads:
         return int(self._state.nthreads)
 
     def start(self, work: Callable[[], None]) -> bool:
-        permit = self._permits.spare(len(self._state.executing))
-        if permit is None:
-            return False
-        self._start(thread_state.key, copy_context(), lambda: _entered(permit, work))
-        return True
-
-
-def _entered(permit: AbstractContextManager[None], work: Callable[[], None]) -> None:
-    with permit:
-        work()
+        is_spare = self._permits.spare(len(self._state.executing))
+        if is_spare:
+            self._start(thread_state.key, copy_context(), partial(self._permits.use, work))
+        return is_spare
 
 
 def _free_threads() -> Helpers | None:

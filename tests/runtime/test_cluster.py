@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import eventually, some
+from helpers import cut_lineage, eventually, some
 
 pytest.importorskip("distributed")
 
@@ -274,7 +274,7 @@ def test_cut_lineage_keeps_value_and_key_and_forgets_what_led_to_it(cluster4):
     state = ring_steps(run, constants(run, "ring", [1, 2, 3, 4]), 1, 20)
     run.wait(state.values())
     assert tasks_of_scheduler(cluster4) == 80
-    run.cut_lineage(state.values())
+    cut_lineage(run, state.values())
     assert tasks_of_scheduler(cluster4) == 8
     for got, expected in zip(run.fetch(list(state.values())), ring_oracle(4, 19)):
         np.testing.assert_array_equal(got, expected)
@@ -286,7 +286,7 @@ def test_copies_go_to_the_spare_of_the_home_though_others_fetched_the_block(proc
     state = ring_steps(run, constants(run, "ring", [1, 2, 3]), 1, 3)
     run.wait(state.values())
     process_cluster.replicate(list(state.values()))
-    run.cut_lineage(state.values())
+    cut_lineage(run, state.values())
     assert {record.copied_to for record in run._lineage._by_key.values()} == set(run.homes)
 
 
@@ -327,7 +327,7 @@ def test_blocks_with_a_cut_lineage_survive_one_loss_after_another(mortal_cluster
     host = np.arange(2.0 * EMBED_NBYTES)
     kept = run.put({key: host}, {key: 0})
     state = ring_steps(run, constants(run, "ring", [1, 2, 3]), 1, 5)
-    run.cut_lineage(state.values())
+    cut_lineage(run, state.values())
     # What follows depends on cut blocks that the caller no longer holds.
     state = ring_steps(run, state, 5, 10)
     run.wait(state.values())
@@ -374,7 +374,7 @@ def test_killed_worker_while_its_task_runs_is_no_failure(mortal_cluster):
 def test_loss_of_every_copy_is_an_error_that_says_so(mortal_cluster):
     run = executor(mortal_cluster)
     state = constants(run, "ring", [1, 2, 3])
-    run.cut_lineage(state.values())
+    cut_lineage(run, state.values())
     for address, pid in mortal_cluster.run(os.getpid).items():
         assert address in run.homes
         os.kill(pid, signal.SIGKILL)
@@ -550,7 +550,7 @@ def test_everything_is_as_before_once_the_last_client_of_ours_left(cluster, requ
             for client in (first, second):
                 run = executor(client)
                 state = ring_steps(run, constants(run, f"ring-{client.id}", range(len(run.homes))), 1, 5)
-                run.cut_lineage(state.values())
+                cut_lineage(run, state.values())
                 run.fetch(list(state.values()))
                 assert "ReduceVisits" in _traces(other)[0]["policies"]
                 assert "distarray-cut" in _traces(other)[1][0]["plugins"]

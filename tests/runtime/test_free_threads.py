@@ -150,14 +150,14 @@ def test_host_data_are_sent_to_the_only_worker_once(worker: Any) -> None:
 
 def test_a_spare_permit_is_one_beside_those_that_others_could_have() -> None:
     permits = Permits(2)
-    assert permits.spare(2) is None
+    assert not permits.spare(2)
     with permits:
-        assert permits.spare(1) is None
-        spare: Any = permits.spare(0)
-        assert permits.spare(0) is None
+        assert not permits.spare(1)
+        assert permits.spare(0)
+        assert not permits.spare(0)
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(lambda: spare.__enter__() or spare.__exit__(None, None, None)).result()
-    assert permits.spare(1) is not None
+            pool.submit(permits.use, lambda: None).result()
+    assert permits.spare(1)
 
 
 def test_threads_without_a_worker_have_no_help() -> None:

@@ -17,6 +17,7 @@ import pytest
 __all__ = [
     "calls_made",
     "collected",
+    "cut_lineage",
     "eventually",
     "eventually_equal",
     "module_at",
@@ -115,3 +116,12 @@ def module_at(path: Path, name: str | None = None) -> Any:
             del sys.modules[name]
             raise
     return sys.modules[name]
+
+
+def cut_lineage(executor: Any, futures: Iterable[Any]) -> None:
+    """Cut the lineage of kept results of a cluster, which happens in the background now and then, and wait for it."""
+    from distarray.runtime.bundles import futures_behind  # not every test has a cluster
+
+    lineage = executor.placement.lineage
+    records = [lineage.record(future.key) for future in futures_behind(futures)]
+    executor.placement.sync(lineage.cut, lineage.held(filter(None, records)))
