@@ -63,13 +63,7 @@ def _read_aligned(header: Mapping[str, Any], frames: Sequence[Any]) -> Any:
 
 
 class AlignedLoad:
-    """An AlignedLoad makes values of the bytes that they have on disk, and aligns arrays.
-
-    Parameters
-    ----------
-    load
-        Makes a value of bytes.
-    """
+    """An AlignedLoad makes values of the bytes that they have on disk, by another function, and aligns arrays."""
 
     def __init__(self, load: Any) -> None:
         self.load = load

@@ -85,7 +85,6 @@ def measured(env: Environment) -> Calibration:
     if name is None:
         raise RuntimeError("a worker did not say what it runs on; nothing is calibrated")
     bench = _Bench(env)
-    bench.run([(m, _nothing, ()) for m in range(env.size)])  # connections, pools, imports
     rates: dict[str, float | RateTable] = {"task": bench.task()}
     rates |= bench.links() if env.is_cluster else bench.inside()
     if env.is_cluster and env.size > 1:
@@ -98,9 +97,7 @@ def measured(env: Environment) -> Calibration:
 
 def measured_links(env: Environment) -> dict[str, float]:
     """Measure only what messages between the workers of a cluster cost: the rates of `links`."""
-    bench = _Bench(env)
-    bench.run([(m, _nothing, ()) for m in range(env.size)])
-    return bench.links()
+    return _Bench(env).links()
 
 
 class _Bench:
@@ -111,6 +108,7 @@ class _Bench:
         self.executor = executor_for(env)
         #: Members that run tasks at the same time: those of a process share its threads.
         self.members = range(env.size if env.is_cluster else min(env.size, n_threads()))
+        self.run([(m, _nothing, ()) for m in range(env.size)])  # connections, pools, imports
 
     def run(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> tuple[float, list[Any]]:
         """Return the seconds until all calls are done, and what they return.

@@ -217,7 +217,7 @@ class ClusterExecutor:
         silent = [graph.program_key(p.member) for p in graph.programs if not p.results]
         futures = send(self.placement.client, graph, [*keep, *silent, *new])
         if new:
-            sent.hold({key: futures.pop(key) for key in new})
+            sent.futures = {key: futures.pop(key) for key in new}
         stay = [futures.pop(key) for key in silent]
         programs = run.programs.by_member.values()
         progress.sent(self, futures.values(), lambda: ({run.name}, sum([len(p.steps) for p in programs])))
@@ -484,7 +484,7 @@ class ClusterExecutor:
             if attempt:
                 await asyncio.sleep(0.05 * 2 ** min(attempt, 5))
                 await self.placement.refresh()
-                await self.placement.some_worker()
+                await self.placement.some_workers()
             # Workers that take nothing are paused: who waits for this call sees to them.
             if attempt >= _ATTEMPTS and not isinstance(error, TimeoutError):
                 break

@@ -153,12 +153,10 @@ class Lineage:
             Keys of the blocks that they are made of.
         n_tasks
             Tasks that run one after the other, at most.
-        nbytes
-            Of each kept block, as far as it is known.
+        nbytes, places
+            See `ClusterExecutor.submit`.
         beside
             Futures that are held as long as any of `futures`.
-        places
-            Of the stores that the tasks read.
         """
         interval = config.get("lineage-interval")
         parents = self._parents(read)

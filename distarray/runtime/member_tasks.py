@@ -117,27 +117,17 @@ class RunGraph(TaskGraph):
 
 
 class SentTemplate:
-    """A SentTemplate is what workers have of one template.
-
-    Parameters
-    ----------
-    programs
-        By member, as bytes.
-    """
+    """A SentTemplate is what workers have of one template: by member its program, as bytes."""
 
     def __init__(self, programs: Mapping[int, bytes]) -> None:
         self.name = f"{TEMPLATE}{uuid.uuid4().hex}"
         self.programs = programs
         self.n_runs = 0
-        #: By key, from the second run on.
+        #: By key, from the second run on: what keeps the programs known, as long as the template lives.
         self.futures: dict[Key, Future] = {}
 
     def key(self, member: int) -> Key:
         return (self.name, member)
-
-    def hold(self, futures: Mapping[Key, Future]) -> None:
-        """Keep what makes the programs known, as long as the template lives."""
-        self.futures = dict(futures)
 
     def is_there(self) -> bool:
         """Return whether the scheduler knows the programs: not after a restart of the cluster."""

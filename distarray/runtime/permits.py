@@ -23,15 +23,10 @@ class _Holding(threading.local):
 
 
 class Permits:
-    """The Permits of a worker let so many threads run steps at a time: entered around each step.
+    """The Permits of a worker let `n` threads run steps at a time: entered around each step.
 
     To distributed they are the pool of these threads: a function of a user that waits for other tasks
     (``worker_client``, ``secede``) gives its permit back meanwhile, as a task of Dask gives back its slot.
-
-    Parameters
-    ----------
-    n
-        How many threads.
     """
 
     def __init__(self, n: int) -> None:

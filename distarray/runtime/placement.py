@@ -25,7 +25,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from distarray import config
 from distarray.errors import ClusterGoneError, WorkerPausedError
 from distarray.kernels import reporting
-from distarray.kernels.waits import Condition
 from distarray.runtime.connections import check_synchronous, gone, is_open
 from distarray.runtime.wire import TOPIC
 from distarray.sharding.team import Team
@@ -130,7 +129,6 @@ class Placement:
         self._team: Team | None = None
         self._is_stale = True
         self._moving = threading.RLock()
-        self._changed = Condition(self._moving)
         self._version = -1
         self._names: dict[str, Any] = {}
         self._serves: dict[str, str] = {}
@@ -338,7 +336,7 @@ class Placement:
         """
         self._hear()
         if len(self._workers) < wanted:
-            self._wait_for(wanted if _may_grow(self.client, wanted) else 1)
+            self.sync(self.some_workers, wanted if _may_grow(self.client, wanted) else 1, _ASK_SECONDS)
         now = time.monotonic()
         with self._moving:
             homes = {*self._homes.values(), *(home for home, miss in self._missed.items() if now < miss.until)}
@@ -383,26 +381,16 @@ class Placement:
         key = f"dx-wanted-{uuid.uuid4().hex}"
         asked += self.client.map(operator.index, more, key=key, resources={_NOBODY: 1}, pure=False)
 
-    async def some_worker(self) -> None:
-        """Ask for a worker, and wait until there is one."""
+    async def some_workers(self, n: int = 1, again: float = math.inf) -> None:
+        """Ask for workers, and for more after so many seconds each time, until there are `n`."""
         asked: list[Any] = []
-        try:
-            while not self._workers:
-                if not asked:
-                    self._ask_for(1, asked)
-                await asyncio.sleep(_LOOK_SECONDS)
-        finally:
-            for future in asked:
-                future.release()
-
-    def _wait_for(self, n: int) -> None:
-        """Ask for workers, and wait until there are so many."""
-        asked: list[Any] = []
+        due = 0.0
         try:
             while len(self._workers) < n:
-                self._ask_for(n, asked)
-                with self._moving:
-                    self._changed.wait_for(lambda: len(self._workers) >= n, _ASK_SECONDS)
+                if time.monotonic() >= due:
+                    self._ask_for(n, asked)
+                    due = time.monotonic() + again
+                await asyncio.sleep(_LOOK_SECONDS)
         finally:
             for future in asked:
                 future.release()
@@ -515,7 +503,6 @@ class Placement:
             self._missed = missed
             self._n_living = living
             self._is_stale = True
-            self._changed.notify_all()
         self._unreachable &= self._workers.keys()
         for listener in alive(self._listeners):
             listener.placement_changed()

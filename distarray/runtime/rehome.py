@@ -149,12 +149,7 @@ def bound_to_team(order: Sequence[Expr], env: Environment) -> Expr | None:
     """Return a pending node that can only be computed on a team of the shape that its own has; None if another one will
     do.
     """
-    mesh = env.mesh
-    for node in order:
-        own = node.env.mesh
-        if node.memo is None and node.op.family.is_tiled and own != mesh:
-            return node
-    return None
+    return next((n for n in order if n.memo is None and n.op.family.is_tiled and n.env.mesh != env.mesh), None)
 
 
 def _error(node: Expr) -> BlocksLostError:

@@ -49,10 +49,8 @@ def begun(env: Environment, order: Sequence[Expr], wanted: set[int], others: Oth
 
     Parameters
     ----------
-    order
-        All nodes needed, operands before users.
-    wanted
-        ``id`` of the nodes whose results are kept.
+    order, wanted
+        See `Prepared`.
     """
     check_held([n for n in order if n.memo is None], wanted)
     plan, graph, *_ = prepare(order, wanted, env, others=others).sent()

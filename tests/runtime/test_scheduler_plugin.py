@@ -261,7 +261,6 @@ def test_client_that_hears_differences_knows_what_the_scheduler_knows():
     placement._listeners = weakref.WeakSet()
     placement._workers, placement._names, placement._serves, placement._unreachable = {}, {}, {}, {"w1"}
     placement._homes, placement._missed, placement._moving = {}, {}, threading.RLock()
-    placement._changed = threading.Condition(placement._moving)
     placement._update(**plugin.state())
     rng = random.Random(0)
     living, n = ["w0", "w1", "w2", "w3"], 0

@@ -134,11 +134,6 @@ def dtype_of_element(element: int, where: str) -> DType:
     return as_dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
 
 
-def element_of_dtype(dtype: Any) -> int:
-    """Return the ONNX element type of a dtype."""
-    return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-
-
 def tensor_value(tensor: Any, where: str) -> HostArray:
     """Return the elements of a TensorProto that holds them itself.
 

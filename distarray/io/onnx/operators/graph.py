@@ -41,16 +41,12 @@ def initial_value(tensor: Any, folder: str | None) -> tuple[str, Value]:
         If it is in a file that is none of the model's folder.
     """
     if isinstance(tensor, onnx.SparseTensorProto):
-        where = f"initializer {tensor.values.name!r}"
+        name = tensor.values.name
         wrapped = onnx.AttributeProto(type=onnx.AttributeProto.SPARSE_TENSOR, sparse_tensor=tensor)
-        name, value = tensor.values.name, attribute_value(wrapped, where)
-    else:
-        name, where = tensor.name, f"initializer {tensor.name!r}"
-        if onnx.external_data_helper.uses_external_data(tensor):
-            value = _external(tensor, folder, where)
-        else:
-            value = tensor_value(tensor, where)
-    return name, value
+        return name, attribute_value(wrapped, f"initializer {name!r}")
+    where = f"initializer {tensor.name!r}"
+    is_external = onnx.external_data_helper.uses_external_data(tensor)
+    return tensor.name, _external(tensor, folder, where) if is_external else tensor_value(tensor, where)
 
 
 def _external(tensor: Any, folder: str | None, where: str) -> Any:
@@ -95,14 +91,7 @@ class PreparedNode:
 class PreparedGraph:
     """A PreparedGraph is a graph or a function whose nodes stand in the order in which they run.
 
-    It is prepared once and may run often; what its initializers became is kept.
-
-    Parameters
-    ----------
-    proto
-        A GraphProto or FunctionProto.
-    library
-        Of the model that it is in.
+    It is made of a GraphProto or FunctionProto once, and may run often; what its initializers became is kept.
     """
 
     def __init__(self, proto: Any, library: Library) -> None:

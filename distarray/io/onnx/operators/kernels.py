@@ -26,7 +26,6 @@ from distarray.io.onnx.operators.call import (
     NodeCall,
     Value,
     dtype_of_element,
-    element_of_dtype,
     host,
     is_host,
 )
@@ -70,7 +69,8 @@ def type_proto(value: Value, with_shape: bool = True) -> Any:
     if isinstance(value, list):
         inside = type_proto(value[0], False) if value else helper.make_tensor_type_proto(1, None)
         return helper.make_sequence_type_proto(inside)
-    return helper.make_tensor_type_proto(element_of_dtype(value.dtype), value.shape if with_shape else None)
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
+    return helper.make_tensor_type_proto(element, value.shape if with_shape else None)
 
 
 def _inferred(call: NodeCall, inputs: Sequence[Value]) -> _Types | None:
