@@ -211,7 +211,7 @@ class ScheduledRuns:
         elif finish == "erred":
             failed = run.programs[member]
             blamed = failed.exception_blame or failed  # what it was to be given may have failed
-            self._soon(run, self._fail, facts.get("exception") or blamed.exception)
+            self._soon(run, self._end, facts.get("exception") or blamed.exception)
 
     def settled(self, keys: Any) -> None:
         """Note results that are forgotten, or whose lineage is cut: nothing is to be made again for them."""
@@ -262,7 +262,7 @@ class ScheduledRuns:
         if exception is None:
             self._soon(found, self._begin_anew)
         else:
-            self._soon(found, self._fail, exception)
+            self._soon(found, self._end, exception)
 
     def _again(self, run: _ScheduledRun, member: int) -> None:
         """Have a program run again that was done when its run began anew: its messages went to an earlier attempt."""
@@ -272,18 +272,15 @@ class ScheduledRuns:
             self._scheduler.transitions({task.key: "released"}, f"distarray-again-{time()}")
 
     def _complete(self, run: _ScheduledRun) -> None:
-        if len(run.done) < len(run.programs):
-            return
-        run.is_over = True
-        self._tell_of_end(run)
-        self._scheduler.transitions(self._let_go(run), f"distarray-complete-{time()}")
+        if len(run.done) == len(run.programs):
+            self._end(run)
 
-    def _fail(self, run: _ScheduledRun, error: Any) -> None:
+    def _end(self, run: _ScheduledRun, error: Any = None) -> None:
         if run.is_over:
             return
         run.is_over = True
         self._tell_of_end(run, error)
-        self._scheduler.transitions(self._let_go(run), f"distarray-failed-{time()}")
+        self._scheduler.transitions(self._let_go(run), f"distarray-end-{time()}")
 
     def _lose(self, run: _ScheduledRun) -> None:
         """Have Dask forget what a run has not made yet, as it forgot a program of which a block that it was given is

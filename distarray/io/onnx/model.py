@@ -173,8 +173,6 @@ class InferredModel(OnnxModel):
     ----------
     model, graph, configuration, num_devices, team, folder, prepared
         Those of the `OnnxModel` that was inferred; the nodes of `model` have all their specs.
-    inference
-        What was inferred.
     """
 
     inference: GraphInference

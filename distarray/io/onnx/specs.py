@@ -7,9 +7,10 @@ A spec is the JSON form of a ``ShardingSpecProto``: ``{"device": [..], "groups":
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from distarray.arguments import shown
 from distarray.io.onnx.forms import AxisCut, Owners, Size, TensorForm, n_shards
@@ -198,11 +199,8 @@ def _read_group(
 def _in_axis_order(holders: Sequence[Owners], axes: Sequence[int], counts: Sequence[int]) -> tuple[Owners, ...]:
     """Return the shards row-major over ascending axes; they come row-major over `axes` (S-1)."""
     order = sorted(range(len(axes)), key=axes.__getitem__)
-    if order == list(range(len(axes))):
-        return tuple(holders)
-    steps = [prod(counts[i + 1 :]) for i in range(len(counts))]
-    cells = product(*(range(counts[i]) for i in order))
-    return tuple(holders[sum(at * steps[i] for at, i in zip(cell, order, strict=True))] for cell in cells)
+    numbers = np.arange(len(holders)).reshape(counts).transpose(order)
+    return tuple([holders[n] for n in numbers.ravel().tolist()])
 
 
 def write_spec(form: TensorForm) -> dict[str, Any]:

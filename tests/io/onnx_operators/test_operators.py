@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 from onnx.reference.ops import load_op  # noqa: E402
 
 from distarray.io.onnx.operators import run_node  # noqa: E402
-from distarray.io.onnx.operators.rows import ROWS  # noqa: E402
+from distarray.io.onnx.operators.graph import ROWS  # noqa: E402
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
 IMAGES = np.random.default_rng(1).standard_normal((4, 2, 6, 6)).astype(np.float32)

@@ -15,9 +15,19 @@ from distarray.array.environment import environment
 from distarray.expr.expr import Environment
 from distarray.io.onnx.function_calls import call_key, subgraphs
 from distarray.io.onnx.onnx_package import onnx
+from distarray.io.onnx.operators import (
+    contractions,
+    control_flow,
+    creation,
+    elementwise,
+    movement,
+    pooling,
+    reductions,
+)
 from distarray.io.onnx.operators.call import (
     SMALL,
     NodeCall,
+    Row,
     Value,
     array_of,
     attribute_value,
@@ -26,8 +36,19 @@ from distarray.io.onnx.operators.call import (
     tensor_value,
 )
 from distarray.io.onnx.operators.kernels import folded, node_proto, run_kernel, type_proto
-from distarray.io.onnx.operators.rows import ROWS
 from distarray.io.onnx.wellformed import external_elements
+
+#: What each operator of ONNX is of this package. What is in no table runs as the function that its schema is, or by a
+#: kernel of ``onnx.reference``.
+ROWS: dict[str, Row] = {
+    **elementwise.ROWS,
+    **reductions.ROWS,
+    **pooling.ROWS,
+    **contractions.ROWS,
+    **movement.ROWS,
+    **creation.ROWS,
+    **control_flow.ROWS,
+}
 
 
 def initial_value(tensor: Any, folder: str | None) -> tuple[str, Value]:
