@@ -216,6 +216,8 @@ MOVED = [
      lambda i: i.reshape(2, 2, 2, 1, 1, 3).transpose(0, 3, 4, 1, 5, 2).reshape(2, 1, 2, 6), None),
     ("SpaceToDepth", {"blocksize": 2}, (2, 1, 4, 2),
      lambda i: i.reshape(2, 1, 2, 2, 1, 2).transpose(0, 3, 5, 1, 2, 4).reshape(2, 4, 2, 1), None),
+    ("SpaceToDepth", {"blocksize": 2, "mode": "CRD"}, (2, 2, 4, 2),
+     lambda i: i.reshape(2, 2, 2, 2, 1, 2).transpose(0, 1, 3, 5, 2, 4).reshape(2, 8, 2, 1), None),
     ("Flatten", {"axis": 1}, (2, 4, 3), lambda i: i.reshape(2, 12), None),
     ("Flatten", {"axis": 2}, (2, 4, 3), lambda i: i.reshape(8, 3), None),
     ("Reshape", {"shape": [4, 2, 3]}, (2, 4, 3), lambda i: i.reshape(4, 2, 3), None),
