@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -47,13 +48,29 @@ def reduction_cost(dtype: DType) -> int:
     return 2 * dtype.itemsize
 
 
+class Called(NamedTuple):
+    """A Called is a function that a program calls.
+
+    Attributes
+    ----------
+    function
+        Its name.
+    number
+        Of the instruction that calls it; ``~n`` if it is called for what follows the first ``n``.
+    """
+
+    function: str
+    number: int = ~0
+
+
 class FloatingPointEvent(NamedTuple):
-    """A FloatingPointEvent is what numpy would have warned about: ``"divide by zero"``, ``"overflow"`` ... and the
-    function's name.
+    """A FloatingPointEvent is what numpy would have warned about: ``"divide by zero"``, ``"overflow"`` ..., the
+    function's name, and the instruction (see `Called`).
     """
 
     kind: str
     function: str
+    number: int = ~0
 
     def __str__(self) -> str:
         return f"{self.kind} encountered in {self.function}"
@@ -78,7 +95,7 @@ class Outcome(NamedTuple):
 
 
 class Noted:
-    """A Noted notes the floating-point events of a run with the name of the function that the thread calls.
+    """A Noted notes the floating-point events of a run with the function that the thread calls.
 
     numpy reports once per call: that is once per slice.
     """
@@ -86,11 +103,22 @@ class Noted:
     def __init__(self, errstate: ErrModes) -> None:
         self.modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in errstate.items()}
         self.events: dict[FloatingPointEvent, None] = {}
+        self._alone = -1
 
-    def by(self, current: list[str]) -> np.errstate:
+    @contextmanager
+    def of(self, number: int) -> Iterator[None]:
+        """Note what is met inside, by a program of one instruction, as met by that instruction of the whole one."""
+        self._alone = number
+        try:
+            yield
+        finally:
+            self._alone = -1
+
+    def by(self, current: list[Called]) -> np.errstate:
         """Return the state in which a thread runs that says in `current` what it calls."""
 
         def note(kind: str, _flag: int) -> None:
-            self.events[FloatingPointEvent(kind, current[0])] = None
+            function, number = current[0]
+            self.events[FloatingPointEvent(kind, function, number if self._alone < 0 else self._alone)] = None
 
         return np.errstate(call=note, **self.modes)  # type: ignore[arg-type]  # the modes are the literals numpy wants

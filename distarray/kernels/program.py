@@ -34,7 +34,7 @@ from distarray.kernels.compiled import compiled_for
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Partial, Within
 from distarray.kernels.namespaces import Block
-from distarray.kernels.outcomes import ErrModes, Noted, Outcome, Reduction, reduction_cost
+from distarray.kernels.outcomes import Called, ErrModes, Noted, Outcome, Reduction, reduction_cost
 from distarray.kernels.schedule import Call, Schedule, Scheduler, Scratch, SliceState, Step
 from distarray.kernels.slices import (
     SharedSlices,
@@ -60,13 +60,14 @@ SMALLEST_SLICE, LARGEST_SLICE, CACHE_NBYTES = 8_192, 1 << 18, 1 << 21
 PER_THREAD = 2
 #: A narrow register has at most a fourth of the elements of the box: it is computed at its own shape.
 NARROW = 4
-#: One call of a program that runs whole: name, function, first and second operand (-1: none), all operands if they are
-#: more, and the registers that die with it: their memory serves the next results while it is in cache.
-_WholeCall = tuple[str, Callable[..., Any], int, int, tuple[int, ...] | None, tuple[int, ...]]
+#: One call of a program that runs whole: which it is, function, first and second operand (-1: none), all operands if
+#: they are more, and the registers that die with it: their memory serves the next results while it is in cache.
+_WholeCall = tuple[Called, Callable[..., Any], int, int, tuple[int, ...] | None, tuple[int, ...]]
 #: Where the inner axis is shorter than this, a broadcast operand is written out once, not broadcast by each call.
 SHORT_RUN = 64
 #: Schedules kept per program. They differ by dtypes, by which inputs are contiguous and which are broadcast.
 MAX_SCHEDULES = 64
+_NOTHING, _CAST = Called(""), Called("cast")
 
 
 class Runner(Protocol):
@@ -156,18 +157,15 @@ class Program:
         """
         within = None if origin is None or extents is None else Within(origin, extents)
         if errstate is None:
-            return self._run(inputs, scalars, shape, outs, backend, [""], within)
+            return self._run(inputs, scalars, shape, outs, backend, [_NOTHING], within)
         noted = Noted(errstate)
-        current = [""]
+        current = [_NOTHING]
         with noted.by(current):
             outcome = self._run(inputs, scalars, shape, outs, backend, current, within, noted)
         if not noted.events:
             return outcome
         # Whoever came first said so first: in the order of the program they are the same each time.
-        names = [i.function for i in self.instructions]
-        order = sorted(
-            noted.events, key=lambda e: (names.index(e.function) if e.function in names else len(names), e.kind)
-        )
+        order = sorted(noted.events, key=lambda e: (e.number < 0, e.number, e.kind))
         return outcome._replace(events=tuple(order))
 
     def _run(
@@ -177,7 +175,7 @@ class Program:
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
         backend: Runner | None,
-        current: list[str],
+        current: list[Called],
         within: Within | None,
         noted: Noted | None = None,
     ) -> Outcome:
@@ -236,7 +234,7 @@ class Program:
         scalars: Sequence[Any],
         shape: tuple[int, ...],
         outs: Sequence[HostArray | None],
-        current: list[str],
+        current: list[Called],
         within: Within | None,
     ) -> Outcome:
         """Run the one slice that covers the box: numpy's calls one after the other."""
@@ -247,8 +245,8 @@ class Program:
                 if x.ndim and not (x.flags.c_contiguous and x.shape == shape):
                     registers[i] = np.array(np.broadcast_to(x, shape), order="C")
         n = len(inputs)
-        for name, call, first, second, more, dead in calls:
-            current[0] = name
+        for called, call, first, second, more, dead in calls:
+            current[0] = called
             if second < 0:
                 registers[n] = call(registers[first])
             elif more is None:
@@ -258,10 +256,10 @@ class Program:
             for i in dead:
                 registers[i] = None
             n += 1
-        current[0] = "reduce"
+        current[0] = Called("reduce", ~len(calls))
         partials = [partial_of(r, registers[r.register], shape, within) for r in self.reductions]
         outputs: list[HostArray] = []
-        current[0] = "cast"
+        current[0] = _CAST
         for r, out in zip(self.outputs, outs, strict=True):
             result = registers[r]
             if out is not None:
@@ -288,10 +286,10 @@ class Program:
             kept = {*self.outputs, *(r.register for r in self.reductions)}
             n_registers = self.n_inputs + len(calls)
             whole = []
-            for k, (_, function, where, _) in enumerate(calls):
+            for k, (_, function, where, _, _) in enumerate(calls):
                 dead = tuple(x for x in set(where) - kept if x < n_registers and last_use[x] == k)
                 second, more = where[1] if len(where) > 1 else -1, where if len(where) > 2 else None
-                whole.append((function.name, function.call, where[0], second, more, dead))
+                whole.append((Called(function.name, k), function.call, where[0], second, more, dead))
             contiguous = bool(self.reductions) or not all(call.function.is_exact for call in calls)
             found = self._remember(dtypes, (whole, contiguous))
         return found  # type: ignore[no-any-return]
@@ -308,7 +306,7 @@ class Program:
                 operands = tuple(None if isinstance(x, RuntimeScalar) else of[x] for x in i.inputs)
                 function = elementwise(i.function, i.params, i.dtype, operands)
                 entries = tuple(len(of) + x.index if isinstance(x, RuntimeScalar) else x for x in i.inputs)
-                found.append(Call(self.n_inputs + k, function, entries, i.dtype))
+                found.append(Call(self.n_inputs + k, function, entries, i.dtype, k))
             self._remember(("calls", dtypes), found)
         return found
 
@@ -346,7 +344,7 @@ class _SlicedRun:
         scalars: Sequence[Any],
         shape: tuple[int, ...],
         outs: Sequence[HostArray | None],
-        current: list[str],
+        current: list[Called],
         within: Within | None,
         noted: Noted | None,
     ) -> None:
@@ -395,9 +393,9 @@ class _SlicedRun:
             )
             single = Program(len(operands), (alone,), (len(operands),))
             arrays = [self.values[x] for x in operands]
-            self.values[register] = single._run(
-                arrays, self.scalars, own, None, None, self.current, None, None
-            ).outputs[0]
+            with nullcontext() if self.noted is None else self.noted.of(k):
+                found = single._run(arrays, self.scalars, own, None, None, self.current, None, None)
+            self.values[register] = found.outputs[0]
 
     def _lay_out(self) -> None:
         """Choose axes, slices and schedule."""
@@ -500,11 +498,11 @@ class _SlicedRun:
 
     def _help(self, slices: SharedSlices, in_order: InOrder) -> None:
         """Take slices, in another thread as a rule."""
-        current = [""]
+        current = [_NOTHING]
         with nullcontext() if self.noted is None else self.noted.by(current):
             self._take(slices, in_order, current)
 
-    def _take(self, slices: SharedSlices, in_order: InOrder, current: list[str]) -> None:
+    def _take(self, slices: SharedSlices, in_order: InOrder, current: list[Called]) -> None:
         """Run slices until there are no more, or one raises something."""
         made = self.schedule
         entries: list[Any] = [None] * made.n_entries
@@ -517,7 +515,7 @@ class _SlicedRun:
         scratch = Scratch(made, self.slice)
         compiled = None if self.compiled is None else self.compiled.bound(self, entries)
         extents: tuple[int, ...] | None = None
-        number = -1
+        number, reduces = -1, Called("reduce", ~len(self.program.instructions))
         try:
             for number, (where, now) in slices:
                 for entry, array in streams:
@@ -531,7 +529,7 @@ class _SlicedRun:
                 if compiled is None or not compiled.run(where):
                     _perform(steps, entries, current)
                 if places:
-                    current[0] = "reduce"
+                    current[0] = reduces
                     partials = [a.partial(entries[entry], where, self.within) for a, entry in places]
                     in_order.add(number, partials, where)
                 if late:
@@ -581,9 +579,9 @@ class _SlicedRun:
         return tuple(axis for axis in axes if axis not in inner) + inner
 
 
-def _perform(steps: Sequence[Step], entries: list[Any], current: list[str]) -> None:
-    for name, call, first, second, more, out in steps:
-        current[0] = name
+def _perform(steps: Sequence[Step], entries: list[Any], current: list[Called]) -> None:
+    for called, call, first, second, more, out in steps:
+        current[0] = called
         if more is not None:
             call(*[entries[i] for i in more], out=entries[out])
         elif second < 0:

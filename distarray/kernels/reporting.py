@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray.expr.errstates import EVENTS, IN, ErrState, handler_of, mode_of, modes_to_hear, text_of
+from distarray.kernels.outcomes import FloatingPointEvent
 from distarray.lazy import loaded
 
 #: Topic under which workers send what their tasks met.
@@ -28,6 +29,8 @@ TOPIC = "distarray-warning"
 _Warning: TypeAlias = tuple[str, str, int, str, str]
 #: An operation, its `Origin`, and numpy's floating-point state there.
 Source: TypeAlias = tuple[str, Any, ErrState]
+#: Its kind and the function that met it, or what a program says of it.
+Event: TypeAlias = tuple[str, str] | FloatingPointEvent
 
 #: Of the evaluation that this thread runs, or helps to run, in order; None outside of evaluations.
 _gathered: ContextVar[dict[_Warning, None] | None] = ContextVar("gathered", default=None)
@@ -40,16 +43,16 @@ _MAX_SEEN = 1000
 _FLAGS = {kind: 1 << i for i, kind in enumerate(EVENTS)}
 
 
-def report(events: Iterable[tuple[str, str]], where: Sequence[Source], *, is_call: bool = False) -> None:
+def report(events: Iterable[Event], where: Sequence[Source], *, is_call: bool = False) -> None:
     """Do of floating-point events what numpy does in the state of the operation, naming the user's line.
 
     Parameters
     ----------
     events
-        (kind, function) pairs.
+        What was met.
     where
-        The operations that may have caused them. The first of that name counts, in whose state it is not ignored; if
-        none has the name, the last of all.
+        The operations that may have caused them. An event that says which it was, is that one's. Of the others the
+        first of that name counts, in whose state it is not ignored; if none has the name, the last of all.
     is_call
         Whether this is the user's call, and no part of an evaluation, which other threads may have under way.
 
@@ -58,9 +61,10 @@ def report(events: Iterable[tuple[str, str]], where: Sequence[Source], *, is_cal
     FloatingPointError
         If numpy raises it.
     """
-    for kind, function in dict.fromkeys(events):
-        named = [w for w in where if w[0] == function or _same_function(w[0], function)]
-        heeding = [w for w in named or reversed(where) if mode_of(kind, w[2]) != "ignore"]
+    for kind, function, *number in dict.fromkeys(events):
+        among = _among(where, *number)
+        named = [w for w in among if w[0] == function or _same_function(w[0], function)]
+        heeding = [w for w in named or reversed(among) if mode_of(kind, w[2]) != "ignore"]
         if not heeding:
             continue
         _, origin, state = heeding[0]
@@ -70,6 +74,11 @@ def report(events: Iterable[tuple[str, str]], where: Sequence[Source], *, is_cal
         kind = text.partition(IN)[0]
         file, line = ("<unknown>", 0) if origin is None else origin.line
         _told((text, file, line, kind, mode), is_call=is_call)
+
+
+def _among(where: Sequence[Source], number: int = ~0) -> Sequence[Source]:
+    """Return the operations of which one is the instruction of a program of this number (see `Called`)."""
+    return where[~number:] or where if number < 0 else where[number : number + 1]
 
 
 def _same_function(name: str, function: str) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 
 from distarray.kernels.buffers import ALIGNMENT
 from distarray.kernels.elementwise import Elementwise
+from distarray.kernels.outcomes import Called
 from distarray.kernels.slices import copy_out
 from distarray.types import DType, HostArray
 
@@ -47,12 +48,15 @@ class SliceState(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A Call is ``registers[register] = function(*operands)``; operands are indices of registers and scalars."""
+    """A Call is ``registers[register] = function(*operands)``, an instruction of some number; operands are indices of
+    registers and scalars.
+    """
 
     register: int
     function: Elementwise
     operands: tuple[int, ...]
     dtype: DType
+    number: int
 
 
 class Step(NamedTuple):
@@ -60,7 +64,7 @@ class Step(NamedTuple):
     program.
     """
 
-    name: str
+    called: Called
     call: Callable[..., Any]
     first: int
     second: int  # -1 if there is none
@@ -188,7 +192,9 @@ class Scheduler:
         self.home[call.register] = entry
         more = tuple(operands) if len(operands) > 2 else None
         second = operands[1] if len(operands) > 1 else -1
-        self.made.steps.append(Step(function.name, function.call, operands[0], second, more, entry))
+        self.made.steps.append(
+            Step(Called(function.name, call.number), function.call, operands[0], second, more, entry)
+        )
         if not self.is_aliased:
             self.made.steps.extend(_copy_step(entry, place) for place in stored)
         for x in dying:
@@ -271,7 +277,7 @@ class Scheduler:
 
 
 def _copy_step(source: int, target: int) -> Step:
-    return Step("cast", copy_out, source, -1, None, target)
+    return Step(Called("cast"), copy_out, source, -1, None, target)
 
 
 class Scratch:

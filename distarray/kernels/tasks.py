@@ -29,7 +29,7 @@ from distarray.kernels.inside import inside_task, is_on_worker
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS, Pairs
 from distarray.kernels.parts import filled, in_parts
-from distarray.kernels.reporting import Source, hearing, report
+from distarray.kernels.reporting import Event, Source, hearing, report
 from distarray.kernels.specs import COPY, Array, Finish, Generate, Link, Mosaic, Read, Region, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
 
@@ -190,7 +190,7 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         else:
             outs.append(target)
     partials = [_OfRegions(finish, tile) for finish in stage.finishes]
-    problems: list[tuple[str, str]] = []
+    problems: list[Event] = []
     modes = stage.modes
     with hearing("reduce", stage.where) if partials else nullcontext():
         for region in tile.regions:

@@ -15,7 +15,8 @@ from distarray.kernels.reporting import Source
 from distarray.kernels.specs import Folding, StageSpec, TileSpec
 from distarray.planner.plan import Stage
 
-#: The operations of a stage, where the user called them, and numpy's floating-point states there.
+#: The operations of a stage, where the user called them, and numpy's floating-point states there: those of the
+#: instructions of its program in their order, then the others.
 Origins: TypeAlias = tuple[Source, ...]
 
 
@@ -42,7 +43,9 @@ class Parameters(NamedTuple):
 
 def origins(stage: Stage, nodes: Sequence[Expr]) -> Origins:
     """Return the operations of a stage, where the user called them, and numpy's floating-point states there."""
-    return tuple([(nodes[i].op.name, nodes[i].origin, nodes[i].errstate) for i in (*stage.inlined, *stage.nodes)])
+    of_instructions = set(stage.sources)
+    others = [i for i in (*stage.inlined, *stage.nodes) if i not in of_instructions]
+    return tuple([(nodes[i].op.name, nodes[i].origin, nodes[i].errstate) for i in (*stage.sources, *others)])
 
 
 def parameters_of(

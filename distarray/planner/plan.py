@@ -233,6 +233,8 @@ class Stage:
         (what is written, node): the new version of a base that the stage makes.
     inlined
         Nodes that its program computes for itself, in part, beside those that it is for.
+    sources
+        By instruction the node whose operation it is.
     cut
         How its loops are cut.
     chain
@@ -248,6 +250,7 @@ class Stage:
     combines: tuple[Combine, ...] = ()
     write: tuple[Operand, int] | None = None
     inlined: tuple[int, ...] = ()
+    sources: tuple[int, ...] = ()
     cut: Cut = Cut(Whole())
     chain: int = -1
 

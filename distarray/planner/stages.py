@@ -318,6 +318,7 @@ class _ProgramWriter:
         self._reads: list[Access] = []
         self._read_number: dict[Access, int] = {}
         self._code: list[tuple[str, tuple[int | str | RuntimeScalar, ...], object, tuple[object, ...]]] = []
+        self._sources: list[int] = []
         self._scalars: list[tuple[int, int]] = []
         self._known: dict[tuple[int, tuple[int, ...]], int | str] = {}
         self._inlined: dict[int, None] = {}
@@ -376,6 +377,7 @@ class _ProgramWriter:
             expr = g.graph.nodes[i]
             self._known[at] = len(self._code)
             self._code.append((expr.op.name, tuple(inputs), expr.dtype, expr.params))
+            self._sources.append(i)
             stack.pop()
         return self._known[(node, path)]
 
@@ -415,6 +417,7 @@ class _ProgramWriter:
             tuple(self._combine(self._register(r), i) for r, i in combines),
             None if write is None else (self._operand(write[0]), write[1]),
             tuple(self._inlined),
+            tuple(self._sources),
         )
 
     def _combine(self, register: int, i: int) -> Combine:
@@ -432,6 +435,7 @@ class _ProgramWriter:
         register = self._value(value)
         if g.graph.nodes[value].dtype != expr.dtype:
             self._code.append(("astype", (register,), expr.dtype, (expr.dtype.str,)))
+            self._sources.append(i)
             return len(self._code) - 1
         return register
 

@@ -140,6 +140,31 @@ def test_each_operation_has_the_state_of_its_own_line(way: None) -> None:
     assert {str(w.message) for w in caught} == {"divide by zero encountered in divide"}
 
 
+def two_of_a_name(x: Any) -> list[tuple[int, str]]:
+    """Return what is told, and of which line, of functions that are called twice, in two states."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with np.errstate(all="ignore"):
+            ignored = (x - 3) / (x - 3)
+            few = np.log(x[:3] - 1)
+        np.asarray(ignored / 2)
+        np.asarray((ignored / 2).sum())
+        np.asarray(np.log(np.exp(few)[:, None] + (x[None, :] + 1000)))
+        warned = (x - 4) / (x - 4)
+        with np.errstate(all="raise"):
+            np.asarray((warned + ignored) / 2)
+            with pytest.raises(FloatingPointError, match="divide by zero encountered in divide"):
+                np.asarray((ignored / 2) / (x - 5))
+    return sorted((w.lineno, str(w.message)) for w in caught)
+
+
+@pytest.mark.parametrize("n", [6, 20_000])
+def test_each_of_two_calls_of_one_function_has_the_state_of_its_own_line(way: None, n: int) -> None:
+    """Also where they are fused, one of them is computed at its own shape, or a sum follows."""
+    x = np.arange(float(n))
+    assert two_of_a_name(dx.asarray(x)) == two_of_a_name(x) != []
+
+
 def test_what_is_to_be_printed_goes_to_stderr(way: None, capfd: pytest.CaptureFixture[str]) -> None:
     with np.errstate(divide="print"):
         np.asarray(1 / dx.asarray(np.zeros(4)))

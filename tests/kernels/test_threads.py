@@ -209,7 +209,7 @@ def test_slices_are_taken_by_several_threads_and_their_events_are_named(helped: 
     program = Program(1, (Instruction("reciprocal", (0,), x.dtype), Instruction("sqrt", (1,), x.dtype)), (2,))
     for _ in range(3):
         outcome = program.run([x], [], x.shape, errstate={"divide": "warn", "invalid": "warn"})
-        assert [tuple(e) for e in outcome.events] == [("divide by zero", "reciprocal")]
+        assert [e[:2] for e in outcome.events] == [("divide by zero", "reciprocal")]
     assert helped.n_started
     with pytest.raises(FloatingPointError):
         program.run([x], [], x.shape, errstate={"divide": "raise"})
