@@ -381,10 +381,21 @@ def shares_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
 
 
 def may_share_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
-    """Return `shares_memory`, which is exact where both are ours; numpy's bounds of memory else."""
+    """Return `shares_memory`, which is exact where both are ours; numpy's bounds of memory else.
+
+    What may be the copy that ``np.asarray`` gives of several blocks counts: whoever asks is to work in place, if not,
+    and that copy cannot be written. NumPy's own generators ask before they shuffle one (``permutation``).
+    """
     if not isinstance(a, DistArray) or not isinstance(b, DistArray):
-        return _any_pair(np.may_share_memory, a, b, max_work)
+        return _any_pair(np.may_share_memory, a, b, max_work) or _may_be_copy(a, b) or _may_be_copy(b, a)
     return shares_memory(a, b)
+
+
+def _may_be_copy(host: Any, x: Any) -> bool:
+    """Return whether an array of numpy may be the copy that it sees of an array that is not one block here."""
+    if not isinstance(host, np.ndarray) or host.flags.writeable or not isinstance(x, DistArray):
+        return False
+    return host.shape == x.shape and host.dtype == x.dtype and len(_memory(x)) != 1
 
 
 def _any_pair(function: Any, a: Any, b: Any, max_work: int | None) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from distarray.errors import NotSupportedError
-from distarray.expr.errstates import named
+from distarray.expr.errstates import named, quotient_name
 from distarray.kernels.buffers import POOL
 from distarray.kernels.masks import compressed
 from distarray.kernels.namespaces import Block, Namespace, Params, is_strict, placed
@@ -503,7 +503,8 @@ def _of_rows(name: str) -> Callable[..., Block]:
     """Return a function of ``xp`` along the last axis."""
 
     def kernel(xp: Namespace, x: Block, *, params: Params) -> Block:
-        with named("reduce" if x.shape[-1] else "divide"):  # the sum of the two in the middle, or 0 / 0
+        of_nothing = quotient_name(x.ndim - 1, x.dtype) if name == "median" else "divide"
+        with named("reduce" if x.shape[-1] else of_nothing):  # the sum of the two in the middle, or 0 / 0
             return _row_by_row(xp, x, lambda rows, **own: xp.asarray(combine(xp, name)(rows, axis=-1, **own)), name)
 
     return kernel

@@ -94,6 +94,8 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], np.ndarray]] = {
     "a nanstd of little": (lambda xp, x: xp.nanstd(x, axis=1, ddof=1), NANS),
     "a nanmax of nothing": (lambda xp, x: xp.nanmax(x, axis=1), NANS),
     "a nanmin of columns": (lambda xp, x: xp.nanmin(x, axis=0, keepdims=True), NANS),
+    "a median of nothing": (lambda xp, x: xp.median(x[:0]), INFINITE),
+    "a median of nothing in rows": (lambda xp, x: xp.median(x[:, :0], axis=1), INFINITE),
     "a nanmax of no time": (
         lambda xp, x: xp.nanmax(x, axis=1),
         np.array([["NaT", "NaT", "NaT"], [1, "NaT", 3]], "m8[s]"),

@@ -158,7 +158,20 @@ def test_code_that_asks_whether_it_got_a_copy_is_told() -> None:
         assert not ask(host, y) and not ask(np.array(x), x) and not ask(x[1:], host[:1]) and not ask(x, VALUES)
     x += 1
     assert np.shares_memory(host, x)
-    assert not np.may_share_memory(np.asarray(in_tiles()), in_tiles())
+    x = in_tiles()
+    host = np.asarray(x)
+    assert np.may_share_memory(host, x) and np.may_share_memory(x, host)  # who asks would write, and cannot
+    assert not np.shares_memory(host, x) and not np.may_share_memory(np.array(x), x)
+
+
+@pytest.mark.parametrize("generator", [np.random.default_rng, np.random.RandomState])
+def test_numpys_generators_permute_arrays_of_several_blocks(generator: Any) -> None:
+    for host in (np.arange(9), VALUES):
+        with force_tiles(3), dx.config.set(eager_bytes=0):
+            x = dx.asarray(host)
+            permuted = generator(3).permutation(x)
+        np.testing.assert_array_equal(permuted, generator(3).permutation(host))
+        assert_equal(x, host)
 
 
 def test_estimators_that_work_in_place_on_a_copy_leave_the_array_alone() -> None:
