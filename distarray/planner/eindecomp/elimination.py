@@ -41,7 +41,9 @@ def eliminate(
 ) -> tuple[Any, dict[Name, int]]:
     """Return the least total and the state of each variable; of equal ones the first.
 
-    Variables go in the order of the tables that their elimination makes, the smallest first.
+    Variables go in the order of the tables that their elimination makes, the smallest first. Those of one state have
+    gone before: they widen no table in entries, and any number of them may be neighbours of one, where numpy's arrays
+    have 64 axes.
 
     Parameters
     ----------
@@ -55,12 +57,13 @@ def eliminate(
     TooWide
         If a table would have more than `max_entries`, or all of them `MOST_TABLES` times as many.
     """
+    chosen: dict[Name, int] = {}
+    total, unary, pairwise = _of_several_states(unary, pairwise, chosen)
     sizes = {v: len(cost) for v, cost in unary.items()}
-    factors: dict[Name, list[_Factor]] = {v: [((v,), np.asarray(cost))] for v, cost in unary.items()}
-    for pair, table in pairwise.items():
-        _add(factors, (pair, np.asarray(table)))
+    factors: dict[Name, list[_Factor]] = {v: [((v,), cost)] for v, cost in unary.items()}
+    for factor in pairwise.items():
+        _add(factors, factor)
     trail: list[tuple[Name, tuple[Name, ...], Any]] = []
-    total: Any = 0
     for v, scope in _order(sizes, pairwise, max_entries):
         table = _joined((v, *scope), factors.pop(v), sizes)
         best = table.argmin(axis=0)
@@ -72,10 +75,29 @@ def eliminate(
             _add(factors, (scope, least))
         else:
             total += least.item()
-    chosen: dict[Name, int] = {}
     for v, scope, best in reversed(trail):
         chosen[v] = int(best[tuple([chosen[w] for w in scope])])
     return total, chosen
+
+
+def _of_several_states(
+    unary: Mapping[Name, Any], pairwise: Mapping[tuple[Name, Name], Any], chosen: dict[Name, int]
+) -> tuple[Any, dict[Name, Any], dict[tuple[Name, Name], Any]]:
+    """Return what variables of one state cost, and the tables of the others, with what these cost beside them; choose
+    the one state.
+    """
+    costs = {v: np.asarray(cost) for v, cost in unary.items()}
+    chosen.update({v: 0 for v, cost in costs.items() if len(cost) == 1})
+    left: dict[tuple[Name, Name], Any] = {}
+    for (a, b), table in pairwise.items():
+        if a in chosen:
+            costs[b] = costs[b] + np.asarray(table)[0]
+        elif b in chosen:
+            costs[a] = costs[a] + np.asarray(table)[:, 0]
+        else:
+            left[a, b] = np.asarray(table)
+    total: Any = sum([costs.pop(v).item() for v in chosen])
+    return total, costs, left
 
 
 def _order(

@@ -247,6 +247,25 @@ def test_elimination_finds_the_least_of_all_assignments() -> None:
         assert found == total(chosen) == min(map(total, every))
 
 
+def test_any_number_of_variables_of_one_state_may_be_neighbours_of_one() -> None:
+    """Each would be an axis of a table, and numpy's arrays have at most 64."""
+    rng = np.random.default_rng(1)
+    leaves = [*range(1, 100)]
+    unary = {0: rng.integers(0, 50, 3), **{v: rng.integers(0, 50, 1 + (v == 50)) for v in leaves}}
+    tables = {(0, v): rng.integers(0, 50, (3, len(unary[v]))) for v in leaves[:60]}
+    tables |= {(v, 0): rng.integers(0, 50, (len(unary[v]), 3)) for v in leaves[60:]}
+    tables |= {(v, v + 1): rng.integers(0, 50, (len(unary[v]), len(unary[v + 1]))) for v in leaves[:-1]}
+
+    def total(state: dict[Any, int]) -> int:
+        alone = sum([cost[state[v]] for v, cost in unary.items()])
+        return int(alone + sum([table[state[a], state[b]] for (a, b), table in tables.items()]))
+
+    found, chosen = eliminate(unary, tables)
+    assert chosen.keys() == unary.keys()
+    every = [{**dict.fromkeys(leaves, 0), 0: i, 50: k} for i in range(3) for k in range(2)]
+    assert found == total(chosen) == min(map(total, every))
+
+
 # ------------------------------------------------------------------------------------------------ published values
 
 
