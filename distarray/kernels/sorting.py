@@ -503,7 +503,8 @@ def _of_rows(name: str) -> Callable[..., Block]:
     """Return a function of ``xp`` along the last axis."""
 
     def kernel(xp: Namespace, x: Block, *, params: Params) -> Block:
-        of_nothing = quotient_name(x.ndim - 1, x.dtype) if name == "median" else "divide"
+        is_numpys = xp is np and name == "median"
+        of_nothing = quotient_name(x.ndim - 1, x.dtype) if is_numpys else "divide"
         with named("reduce" if x.shape[-1] else of_nothing):  # the sum of the two in the middle, or 0 / 0
             return _row_by_row(xp, x, lambda rows, **own: xp.asarray(combine(xp, name)(rows, axis=-1, **own)), name)
 
