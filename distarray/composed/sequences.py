@@ -77,10 +77,8 @@ def _inexact(*values: Any) -> DType:
     return np.result_type(*kinds, 1.0)
 
 
-def _between(
-    start: Any, stop: Any, num: int, endpoint: bool, dtype: DType | None, axis: int
-) -> tuple[DistArray, DistArray]:
-    """Return sequences between the elements of arrays, and the distances of neighbours."""
+def _between(start: Any, stop: Any, num: int, endpoint: bool, dtype: DType | None, axis: int) -> tuple[DistArray, Any]:
+    """Return sequences between the elements of arrays, and their steps: one nan where there are none."""
     home = next((v for v in (start, stop) if isinstance(v, DistArray)), None)
     home = arange(0) if home is None else home
     own = _inexact(*(np.empty(0, v.dtype) if isinstance(v, DistArray) else v for v in (start, stop)))
@@ -89,7 +87,7 @@ def _between(
     delta = last - first
     n_steps = num - 1 if endpoint else num
     index = arange(num, dtype=np.int64, team=home.team, device=home.device).reshape((-1,) + (1,) * delta.ndim)
-    step: DistArray = delta / n_steps if n_steps > 0 else delta * np.nan
+    step: Any = delta / n_steps if n_steps > 0 else np.nan
     # numpy's own steps, as of numbers (`distarray.ops.creation.LinspaceValues`): one step of zero decides for all
     at = index.astype(own)
     values: DistArray = at * (step if n_steps > 0 else delta)

@@ -13,7 +13,7 @@ import numpy as np
 from distarray.arguments import choice, host_array, naming, normalize_axes, normalize_axis, number, shown
 from distarray.array.array import DistArray
 from distarray.composed.histograms import placed
-from distarray.composed.views import all_beside, as_distarray, beside, moveaxis
+from distarray.composed.views import all_beside, as_distarray, beside
 from distarray.deferral import waiting
 from distarray.expr.bind import bind_map
 from distarray.expr.side_by_side import side_by_side
@@ -181,20 +181,25 @@ def _one_period(
 
 @ready_made(1, is_boxed=True)
 @side_by_side
-def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> DistArray:
-    """Return the integral by the trapezoidal rule along `axis`."""
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> DistArray:
+    """Return the integral by the trapezoidal rule along `axis`: between points `x`, or over distances `dx`, which
+    broadcast against neighbours.
+    """
     y = as_distarray(y)
-    y = moveaxis(y, normalize_axis(axis, y.ndim), -1)
+    along = normalize_axis(axis, y.ndim)
     if x is None:
-        steps: Any = number(dx, "dx")
+        steps = dx if isinstance(dx, bool | int | float | complex | np.generic) else beside(y, dx)
     else:
         at = beside(y, x)
         if not at.ndim:
             raise ValueError(f"x={shown(x)}: diff requires input that is at least one dimensional")
-        steps = differences.diff(at) if at.ndim == 1 else differences.diff(moveaxis(at, axis, -1))
-    with naming(x=x):
-        areas = steps * (y[..., 1:] + y[..., :-1])
-    return (areas / 2.0).sum(axis=-1)
+        steps = differences.diff(at, axis=axis if at.ndim > 1 else 0)
+        if at.ndim == 1:
+            steps = steps.reshape([steps.size if a == along else 1 for a in range(y.ndim)])
+    before = (slice(None),) * along
+    with naming(x=x, dx=dx):
+        areas = steps * (y[*before, 1:] + y[*before, :-1])
+    return (areas / 2.0).sum(axis=axis)  # type: ignore[no-any-return]
 
 
 @by_numpy(np.gradient)
