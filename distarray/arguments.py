@@ -353,6 +353,28 @@ def memory_order(value: Any, allowed: Collection[str] = ORDERS) -> str:
     return choice(value.upper() if isinstance(value, str) else value, allowed, "order")
 
 
+#: What becomes of indices outside of an axis, in the order in which numpy numbers it.
+INDEX_MODES = ("clip", "wrap", "raise")
+
+
+def index_mode(value: Any) -> str:
+    """Return what becomes of indices outside of an axis: one of `INDEX_MODES`, which may be given by numpy's number of
+    it; None is to raise.
+
+    Raises
+    ------
+    TypeError
+        If it is neither text nor an integer.
+    ValueError
+        If it is none of them.
+    """
+    if value is None:
+        return "raise"
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < len(INDEX_MODES):
+        return INDEX_MODES[value]
+    return choice(str(value) if isinstance(value, str) else value, INDEX_MODES, "mode")
+
+
 #: Classes of the errors that numpy raises when the value of an argument is wrong.
 _OF_VALUES = (TypeError, ValueError, OverflowError, IndexError)
 #: Errors that are made from a ufunc and its dtypes, not from a text: with a longer text they are raised as TypeErrors.

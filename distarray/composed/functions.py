@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from distarray.arguments import (
-    choice,
     host_array,
     host_positions,
+    index_mode,
     integer,
     integers,
     naming,
@@ -221,7 +221,7 @@ def put(a: DistArray, ind: Any, v: Any, mode: str = "raise") -> None:
 
     Positions outside are an error; ``mode="wrap"`` takes them modulo the size, ``mode="clip"`` the nearest position.
     """
-    choice(mode, ("raise", "wrap", "clip"), "mode")
+    mode = index_mode(mode)
     _check_target("put", a)
     at = (_as_positions(ind) if isinstance(ind, DistArray) else host_positions(ind, "ind")).ravel()
     given = _given(a, v)
@@ -327,7 +327,7 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     n = len(choices)
     if not n:
         raise ValueError("choices must be one array at least")
-    choice(mode, ("raise", "wrap", "clip"), "mode")
+    mode = index_mode(mode)
     shape = common_shape(x.shape, *[np.shape(c) for c in choices])  # before anything is computed
     if mode == "wrap":
         x = x % n

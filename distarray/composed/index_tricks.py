@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from distarray.arguments import choice, integer, memory_order, parse_shape, sequence, shown
+from distarray.arguments import index_mode, integer, memory_order, parse_shape, sequence, shown
 from distarray.array.array import DistArray
 from distarray.composed.blockwise import map_blocks
 from distarray.composed.conversion import asarray
@@ -153,9 +153,8 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
             f"parameter multi_index must be a sequence of length {len(extents)}, one array for each axis of dims, not "
             f"{len(parts)}"
         )
-    modes = (mode,) * len(parts) if isinstance(mode, str) else sequence(mode, "mode", "names")
-    for each in modes:
-        choice(each, ("raise", "wrap", "clip"), "mode")
+    is_one = mode is None or isinstance(mode, str | int | np.integer)
+    modes = [index_mode(each) for each in ((mode,) * len(parts) if is_one else sequence(mode, "mode", "names"))]
     if len(modes) != len(parts):
         raise TypeError(f"mode={shown(mode)} must be one name, or one for each of {len(parts)} axes")
     order = memory_order(order, ("C", "F"))

@@ -353,9 +353,9 @@ def _isclose(a: Array, b: Array, rtol: Array, atol: Array, equal_nan: bool) -> A
     else:
         y = y * 1.0
         finite, size = cmath.isfinite(y), builtins.abs(y)
-    scaled = rel * size if _are_scalars(rel, size) else multiply(rel, size)
-    tolerance = tol + scaled if _are_scalars(tol, scaled) else add(tol, scaled)
     with np.errstate(invalid="ignore"):
+        scaled = rel * size if _are_scalars(rel, size) else multiply(rel, size)
+        tolerance = tol + scaled if _are_scalars(tol, scaled) else add(tol, scaled)
         near = less_equal(abs(subtract(x, y)), tolerance)
         result = logical_or(logical_and(near, finite), equal(x, y))
         if equal_nan:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from distarray.arguments import choice, host_positions, normalize_axis, refuse_loose_axis
+from distarray.arguments import host_positions, index_mode, normalize_axis, refuse_loose_axis
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind, bind_get, bind_put, bind_reshape, unbox
 from distarray.expr.broadcasting import broadcast_shapes
@@ -301,7 +301,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
     mode
         For indices outside of the axis: ``raise``, ``wrap`` or ``clip``.
     """
-    choice(mode, ("raise", "wrap", "clip"), "mode")
+    mode = index_mode(mode)
     refuse_loose_axis(axis)
     node, box = one_array("take", x)
     node, axis = along(node, axis)

@@ -257,6 +257,12 @@ def test_isclose(kit, other, equal_nan):
             kit.assert_same(elementwise.isclose(*boxed, equal_nan=equal_nan), np.isclose(a, b, equal_nan=equal_nan))
 
 
+def test_isclose_of_infinities_is_no_invalid_value(kit):
+    x = np.array([np.inf, 1.0])
+    for y in (x, x[::-1].copy()):
+        kit.assert_same(elementwise.isclose(kit.node(x), kit.node(y), rtol=0.0), np.isclose(x, y, rtol=0.0))
+
+
 def test_isclose_of_integers_does_not_overflow(kit):
     x, y = np.array([-128, 127, 5], np.int8), np.array([127, 127, 5], np.int8)
     kit.assert_same(elementwise.isclose(kit.node(x), kit.node(y)), np.isclose(x, y))
