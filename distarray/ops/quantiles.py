@@ -29,6 +29,7 @@ from distarray.ops.elementwise import (
     isfinite,
     isnan,
     less,
+    logical_and,
     logical_not,
     logical_or,
     minimum,
@@ -326,11 +327,16 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
     order_of = argsort(row)
     ranked_row = take_along_axis(row, order_of)
     sums = cumsum(take_along_axis(counted, order_of), axis=-1)
-    if not name.startswith("nan"):
-        total = _at_end(sums)
-        if asked(name, _any(logical_or(equal(total, 0), logical_not(isfinite(total))))):
-            raise ValueError("Weights included NaN, inf or were all zero.")
-    cdf = divide(sums, _at_end(sums))
+    total = _at_end(sums)
+    is_wrong = logical_or(equal(total, 0), logical_not(isfinite(total)))
+    if name.startswith("nan") and _has_nan(node.dtype):
+        is_empty = isnan(bind_get(ranked_row, slice_lens(ranked_row.shape, row.ndim - 1, 0, 1)))  # nan comes last
+        is_wrong, total = logical_and(is_wrong, logical_not(is_empty)), where(is_empty, 1.0, total)
+        if asked(name, _any(is_empty)):
+            warn_user("All-NaN slice encountered")
+    if asked(name, _any(is_wrong)):
+        raise ValueError("Weights included NaN, inf or were all zero.")
+    cdf = divide(sums, total)
     if q.dtype.kind == "f":
         cdf = astype(cdf, q.dtype, copy=False)
     cdf = where(equal(cdf, 0), -1, cdf)  # elements of no weight come before all others

@@ -148,6 +148,20 @@ def test_wrong_weights_are_refused() -> None:
                 m.quantile(c(V), 0.5, **options)
 
 
+def test_weights_of_what_is_no_nan_are_looked_at() -> None:
+    nan, inf = np.nan, np.inf
+    for x, w in (([nan, 2.0], [1.0, 0.0]), ([nan, 2.0], [1.0, inf]), ([nan, 2.0, 3.0], [1.0, 1.0, nan])):
+        for m, c in ((np, np.asarray), (dx, dx.asarray)):
+            with pytest.raises(ValueError, match="Weights included NaN"), np.errstate(invalid="ignore"):
+                m.nanquantile(c(x), 0.5, weights=c(w), method="inverted_cdf")
+    x, w = np.array([[nan, nan, nan], [nan, 2.0, 3.0]]), np.array([[1.0, 0.0, nan], [inf, 1.0, 2.0]])
+    for m, c in ((np, np.asarray), (dx, dx.asarray)):
+        with pytest.warns(RuntimeWarning, match="All-NaN slice encountered") as told:
+            made = m.nanpercentile(c(x), [30, 50], axis=1, weights=c(w), method="inverted_cdf")
+        np.testing.assert_array_equal(made, [[nan, 2.0], [nan, 3.0]])
+        assert len(told) == 1
+
+
 @pytest.mark.parametrize("wanted", [np.int64, np.uint8, np.float32, np.float64, np.complex64])
 @pytest.mark.parametrize("dtype", ["?", "u1", "i8", "f4", "c8", "c16"])
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
