@@ -208,13 +208,15 @@ def _fold(
         # What has no value of nothing may count `start` any number of times: max, min, lcm; and -0.0 of sums.
         neutral = start if is_from_negative else _identity(ufunc, loop)
         x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
-    result = reductions.folded(name, x, axes, loop, keepdims=keep)
+    # sums of half floats are rounded once, with what they begin with
+    own = np.dtype(np.float32) if begins and ufunc is np.add and loop == np.float16 else loop
+    result = reductions.folded(name, x, axes, own, keepdims=keep)
     if is_from_negative:
         are_negative = (x == 0) & elementwise.signbit(x)
         return elementwise.where(reductions.all(are_negative, axes, keepdims=keep), loop.type(-0.0), result)
     if not begins:
         return result
-    return getattr(elementwise, name)(start, result)
+    return getattr(elementwise, name)(start, result).astype(loop, copy=False)
 
 
 def _fold_in_order(

@@ -112,6 +112,11 @@ def test_reduce_is_numpys(name: str, tiles: int | None) -> None:
             assert_as_numpy(f"{name}, {dtype}, f4", lambda a: ufunc.reduce(a[:, 0], dtype="f4"), x)
 
 
+def test_sums_of_half_floats_with_initial_are_rounded_once(tiles: int | None) -> None:
+    half = np.array([[3e4, 4e4], [1.0, 2.0]], np.float16)
+    assert_as_numpy("half floats", lambda a: np.sum(a, axis=1, initial=-2e4), half)
+
+
 @pytest.mark.parametrize("name", ["arctan2", "power", "subtract", "divide"])
 def test_reduce_goes_from_the_first_element_to_the_last(name: str, tiles: int | None) -> None:
     ufunc, x = BINARY[name], np.abs(sample("d")) + 0.5
