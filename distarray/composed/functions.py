@@ -28,6 +28,7 @@ from distarray.array.handle import is_scalar
 from distarray.array.out import hosted, into, writes_host
 from distarray.composed.creation import zeros
 from distarray.composed.nonzero import flatnonzero
+from distarray.composed.ufunc_reductions import mask_of
 from distarray.composed.views import all_beside, along, as_distarray, beside, broadcast_to, moveaxis
 from distarray.expr.bind import check_mask, nested
 from distarray.expr.broadcasting import broadcast_shapes as common_shape
@@ -129,14 +130,7 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
         # As an array it casts without a check, and lacks the axes of one element in front that `dst` has not.
         dst[...] = src if hasattr(src, "dtype") and not isinstance(src, np.generic) else _as_array(src)
         return
-    mask = beside(dst, where)
-    if mask.dtype != bool:
-        if hasattr(where, "dtype"):
-            raise TypeError(
-                f"Cannot cast array data from {mask.dtype!r} to dtype('bool') according to the rule 'safe': `where` "
-                "says of each element whether it is copied"
-            )
-        mask = mask.astype(bool)
+    mask = beside(dst, mask_of(where))
     if mask.ndim > dst.ndim or any(n not in (1, m) for n, m in zip(mask.shape[::-1], dst.shape[::-1])):
         raise ValueError(f"could not broadcast where mask from shape {mask.shape} into shape {dst.shape}")
     _write_where(dst, mask, beside(dst, src))

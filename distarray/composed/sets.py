@@ -90,7 +90,7 @@ def unique(
         if x.ndim == 1:
             axis = None  # its slices are its elements, of which all nan may be one
     facts = [fact for fact, asked in zip(sets.FACTS, (return_index, return_inverse, return_counts)) if asked]
-    found = sets.distinct("unique", x, facts, axis=axis, equal_nan=equal_nan)
+    found = sets.distinct("unique", x, facts, axis=axis, equal_nan=bool(equal_nan))
     if return_inverse and axis is None:
         found["inverse"] = found["inverse"].reshape(x.shape)
     result = tuple([found[fact] for fact in ("values", *facts)])

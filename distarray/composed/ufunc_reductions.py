@@ -44,7 +44,7 @@ def mask_of(where: Any) -> Any:
     """Return ``where=`` as an array of booleans, ours or numpy's; None if it leaves nothing out."""
     if is_everything(where):
         return None
-    if not hasattr(where, "dtype"):
+    if not hasattr(where, "dtype") or isinstance(where, np.generic):
         return host_array(where, "where", np.bool_)
     if not np.can_cast(where.dtype, np.bool_, "safe"):
         raise TypeError(

@@ -278,6 +278,7 @@ CALLS: dict[str, Call] = {
     "sort, all": lambda x: np.sort(x, axis=None, kind="stable"),
     "sort_complex": lambda x: np.sort_complex(x[0, 0] + 1j * x[0, 1]),
     "union1d": lambda x: np.union1d(ints(x[0, 0]), ints(x[0, 1])),
+    "unique, nan as they are": lambda x: np.unique(np.where(x > 60, np.nan, x), equal_nan=np.asarray(x[0, 0, 0] < -1)),
     "unique": lambda x: np.unique(x // 40),
     "unique, counts": lambda x: np.unique(x[0] // 40, return_counts=True),
     "unique_all": lambda x: np.unique_all(x[0, 0] // 40),

@@ -117,6 +117,15 @@ def test_sums_of_half_floats_with_initial_are_rounded_once(tiles: int | None) ->
     assert_as_numpy("half floats", lambda a: np.sum(a, axis=1, initial=-2e4), half)
 
 
+@pytest.mark.parametrize("mask", [np.int8(1), np.float64(0), 1, 0.5, None, np.array([1, 0, 1, 1, 1])], ids=repr)
+def test_numbers_of_any_dtype_are_masks_and_arrays_are_not(mask: Any, tiles: int | None) -> None:
+    x = sample("f8")
+    for name in ("sum", "prod", "all", "nansum"):
+        assert_as_numpy(name, lambda a: getattr(np, name)(a, where=mask), x)
+    assert_as_numpy("max", lambda a: np.max(a, axis=0, where=mask, initial=0), x)
+    assert_as_numpy("copyto", lambda a: np.copyto(a, 7.0, where=mask) or a, x)
+
+
 @pytest.mark.parametrize("name", ["arctan2", "power", "subtract", "divide"])
 def test_reduce_goes_from_the_first_element_to_the_last(name: str, tiles: int | None) -> None:
     ufunc, x = BINARY[name], np.abs(sample("d")) + 0.5
