@@ -49,17 +49,14 @@ class Backend(Runner, Protocol):
         Whether functions of `xp` take ``out=``.
     """
 
-    @property
-    def xp(self) -> Any: ...
-    @property
-    def device(self) -> Any: ...
-    @property
-    def label(self) -> str: ...
-    @property
-    def has_out(self) -> bool: ...
+    xp: Any
+    device: Any
+    label: str
+    has_out: bool
 
     def current(self) -> AbstractContextManager[Any]:
         """Make this thread's kernels run on the device, as CuPy wants of operands that are there."""
+        return nullcontext()
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: LayoutLike = "C") -> Block:
         """Return a block whose elements are not initialised."""
@@ -78,9 +75,13 @@ class Backend(Runner, Protocol):
 
     def layout_of(self, block: Block) -> tuple[int, ...]:
         """Return the axes from outermost to innermost."""
+        if block.flags.c_contiguous:
+            return tuple(range(block.ndim))
+        return tuple(sorted(range(block.ndim), key=lambda axis: -abs(block.strides[axis])))
 
     def writable_view(self, lens: Any, base: Block) -> Block:
         """Return what `lens` sees of `base`, as a view that can be written."""
+        return lens.read(base)
 
 
 def empty_for(backend: Backend, block: Block, shape: Sequence[int], dtype: DTypeLike) -> Block:
@@ -88,7 +89,7 @@ def empty_for(backend: Backend, block: Block, shape: Sequence[int], dtype: DType
     return backend.empty(shape, dtype, backend.layout_of(block) if block.ndim == len(shape) else "C")
 
 
-class NumpyBackend:
+class NumpyBackend(Backend):
     """A NumpyBackend has its blocks in the memory of the process, big ones from the pool of `buffers`."""
 
     name = "numpy"
@@ -96,9 +97,6 @@ class NumpyBackend:
     device = "cpu"
     label = "cpu"
     has_out = True
-
-    def current(self) -> AbstractContextManager[Any]:
-        return nullcontext()
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: LayoutLike = "C") -> Block:
         return POOL.take(shape, dtype, layout)
@@ -118,9 +116,6 @@ class NumpyBackend:
         np.copyto(new, block)
         return new
 
-    def layout_of(self, block: Block) -> tuple[int, ...]:
-        return axes_by_stride(block)
-
     def writable_view(self, lens: Any, base: Block) -> Block:
         view = lens.read(base)
         if not view.flags.writeable:
@@ -128,31 +123,12 @@ class NumpyBackend:
             view.flags.writeable = True
         return view
 
-    def run(
-        self,
-        program: Program,
-        inputs: Sequence[Block],
-        scalars: Sequence[Any],
-        shape: tuple[int, ...],
-        outs: Sequence[Block | None] | None,
-        partial: Callable[[Reduction, Block], Any],
-        within: Within,
-    ) -> tuple[list[Block], list[Any]]:
-        raise AssertionError("Program.run computes NumPy blocks itself, slice by slice")
-
-
-def axes_by_stride(block: Any) -> tuple[int, ...]:
-    """Return the axes of a NumPy or CuPy array from outermost to innermost."""
-    if block.flags.c_contiguous:
-        return tuple(range(block.ndim))
-    return tuple(sorted(range(block.ndim), key=lambda axis: -abs(block.strides[axis])))
-
 
 #: The backend of ``device="cpu"``.
 NUMPY: Backend = NumpyBackend()
 
 
-class StrictBackend:
+class StrictBackend(Backend):
     """A StrictBackend has arrays of array_api_strict on one of its fake devices."""
 
     name = "strict"
@@ -170,9 +146,6 @@ class StrictBackend:
         self.device = array_api_strict.Device(f"device{index}")
         self.label = f"strict:{index}"
         self._cpu = array_api_strict.Device("CPU_DEVICE")
-
-    def current(self) -> AbstractContextManager[Any]:
-        return nullcontext()
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: LayoutLike = "C") -> Block:
         # The standard knows no strides, so every layout is C order here.

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from distarray.errors import NotSupportedError
-from distarray.kernels.backends import axes_by_stride, transport
+from distarray.kernels.backends import Backend, transport
 from distarray.kernels.cuda_code import CUDA
 from distarray.kernels.cuda_loops import BLOCK, MAX_ELEMENTS, elementwise_source, n_at_once, nest_of
 from distarray.kernels.cuda_reductions import (
@@ -89,7 +89,7 @@ def cuda_versions() -> dict[str, int]:
     return {"driver": int(runtime.driverGetVersion()), "runtime": int(runtime.runtimeGetVersion())}
 
 
-class CupyBackend:
+class CupyBackend(Backend):
     """A CupyBackend has CuPy arrays on one GPU."""
 
     name = "cupy"
@@ -146,12 +146,6 @@ class CupyBackend:
         with self.current():
             new[...] = block
         return new
-
-    def layout_of(self, block: Block) -> tuple[int, ...]:
-        return axes_by_stride(block)
-
-    def writable_view(self, lens: Any, base: Block) -> Block:
-        return lens.read(base)
 
     def run(
         self,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -36,16 +36,8 @@ from distarray.kernels.monoids import MONOIDS, Partial, Within
 from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Called, ErrModes, Noted, Outcome, Reduction, reduction_cost
 from distarray.kernels.schedule import Call, Schedule, Scheduler, Scratch, SliceState, Step
-from distarray.kernels.slices import (
-    SharedSlices,
-    axes_by_stride,
-    boxes,
-    crossed_extents,
-    is_across,
-    narrowed,
-    reduced_extents,
-)
-from distarray.kernels.threads import run_parts, threads_for_cost
+from distarray.kernels.slices import axes_by_stride, boxes, crossed_extents, is_across, narrowed, reduced_extents
+from distarray.kernels.threads import SharedWork, run_parts, threads_for_cost
 from distarray.types import DType, HostArray
 
 #: Elements of a slice of a box that is reduced. Part of the meaning of a sum: another number, other bits.
@@ -63,6 +55,8 @@ NARROW = 4
 #: One call of a program that runs whole: which it is, function, first and second operand (-1: none), all operands if
 #: they are more, and the registers that die with it: their memory serves the next results while it is in cache.
 _WholeCall = tuple[Called, Callable[..., Any], int, int, tuple[int, ...] | None, tuple[int, ...]]
+#: Index and extents of a slice of a box.
+_Slice: TypeAlias = tuple[Any, tuple[int, ...]]
 #: Where the inner axis is shorter than this, a broadcast operand is written out once, not broadcast by each call.
 SHORT_RUN = 64
 #: Schedules kept per program. They differ by dtypes, by which inputs are contiguous and which are broadcast.
@@ -73,8 +67,7 @@ _NOTHING, _CAST = Called(""), Called("cast")
 class Runner(Protocol):
     """A Runner runs programs on blocks that are not NumPy's: see `backends.Backend`."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     def run(
         self,
@@ -89,6 +82,7 @@ class Runner(Protocol):
         """Return the outputs of a program and the partials of its reductions; `partial` makes one from a register in
         full. `within` says where the box lies in the whole loop space.
         """
+        raise AssertionError("Program.run computes NumPy blocks itself, slice by slice")
 
 
 @dataclass(frozen=True)
@@ -482,7 +476,7 @@ class _SlicedRun:
 
     def run(self) -> Outcome:
         """Run all slices, in this thread and in those that help; return the outputs and the partials."""
-        in_order, slices = InOrder(self.accumulators), SharedSlices(self._slices())
+        in_order, slices = InOrder(self.accumulators), SharedWork(self._slices())
         n_slices = math.prod(-(-n // e) for n, e in zip(self.box, self.slice, strict=True))
         n = min(self.n_threads, n_slices)
         started = time.perf_counter()
@@ -496,13 +490,13 @@ class _SlicedRun:
             self.compiled.ran(time.perf_counter() - started)
         return Outcome(self.outputs, [a.result() for a in self.accumulators])
 
-    def _help(self, slices: SharedSlices, in_order: InOrder) -> None:
+    def _help(self, slices: SharedWork[_Slice], in_order: InOrder) -> None:
         """Take slices, in another thread as a rule."""
         current = [_NOTHING]
         with nullcontext() if self.noted is None else self.noted.by(current):
             self._take(slices, in_order, current)
 
-    def _take(self, slices: SharedSlices, in_order: InOrder, current: list[Called]) -> None:
+    def _take(self, slices: SharedWork[_Slice], in_order: InOrder, current: list[Called]) -> None:
         """Run slices until there are no more, or one raises something."""
         made = self.schedule
         entries: list[Any] = [None] * made.n_entries
@@ -551,7 +545,7 @@ class _SlicedRun:
                 self.streams = [(entry, a.reshape(-1)) for entry, a in self.streams]
                 self.box, self.slice = (math.prod(self.box),), (math.prod(self.slice),)
 
-    def _slices(self) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    def _slices(self) -> Iterator[_Slice]:
         """Yield the index and extents of each slice in turn."""
         if len(self.box) > 1:
             for box in boxes(self.box, self.slice, self._order()):

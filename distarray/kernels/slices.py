@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -197,34 +195,3 @@ def boxes(shape: Extents, extents: Extents, order: Sequence[int]) -> Iterator[Bo
     place = [order.index(axis) for axis in range(len(shape))]
     for chosen in product(*(ranges[axis] for axis in order)):
         yield tuple([chosen[i] for i in place])
-
-
-class SharedSlices:
-    """SharedSlices are the slices of a run with their numbers, each for the thread that asks first."""
-
-    def __init__(self, slices: Iterator[tuple[Any, tuple[int, ...]]]) -> None:
-        self._numbered = enumerate(slices)
-        self._lock = threading.Lock()
-        self._failed: tuple[int, Exception] | None = None
-
-    def __iter__(self) -> Iterator[tuple[int, tuple[Any, tuple[int, ...]]]]:
-        while True:
-            with self._lock:
-                found = next(self._numbered, None) if self._failed is None else None
-            if found is None:
-                return
-            yield found
-
-    def fail(self, number: int, error: Exception) -> None:
-        """Note that a slice has raised something: those that nobody has begun are left out."""
-        with self._lock:
-            if self._failed is None or number < self._failed[0]:
-                self._failed = number, error
-
-    def check(self) -> None:
-        """Raise what the first slice raised that raised something: all before it have run, whoever took them."""
-        if self._failed is not None:
-            try:
-                raise self._failed[1]
-            finally:
-                self._failed = None  # its traceback holds this frame

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import threading
 from _thread import allocate_lock
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from distarray import hooks
 from distarray.kernels.inside import inside_task
@@ -29,6 +29,7 @@ SOME = 32
 
 #: What a thread is to do.
 Work: TypeAlias = Callable[[], None]
+Item = TypeVar("Item")
 
 
 class Helpers(Protocol):
@@ -110,7 +111,7 @@ def run_parts(parts: Sequence[Work], helpers: Helpers | None = None) -> None:
         for part in parts:
             part()
         return
-    shared = _SharedWork(parts)
+    shared = SharedWork(parts)
     helps: list[_Help] = []
     for _ in range(len(parts) - 1):
         help_ = _Help(shared)
@@ -118,14 +119,15 @@ def run_parts(parts: Sequence[Work], helpers: Helpers | None = None) -> None:
         if not helpers.start(help_.give):
             helps.pop()
             break
-    shared.work()
+    _work(shared)
     for help_ in helps:
         help_.end()
     shared.check()
 
 
-class _SharedWork:
-    """The _SharedWork is the parts of a kernel, which are taken by several threads until there are no more.
+class SharedWork(Generic[Item]):
+    """A SharedWork is the parts of a kernel, or the slices of a run, each with its number and for the thread that asks
+    first.
 
     What several threads do with its lists are single calls of their methods, of which each is whole. Locks would be
     waited for beside the one of the interpreter, and that takes longer than a part.
@@ -133,26 +135,24 @@ class _SharedWork:
 
     __slots__ = ("_errors", "_left")
 
-    def __init__(self, parts: Sequence[Work]) -> None:
-        self._left = [*reversed([*enumerate(parts)])]
+    def __init__(self, items: Iterable[Item]) -> None:
+        self._left = [*reversed([*enumerate(items)])]
         self._errors: list[tuple[int, BaseException]] = []
 
-    def work(self) -> None:
-        left, number = self._left, -1
-        try:
-            while left:
-                try:
-                    number, part = left.pop()
-                except IndexError:  # another thread took the last one
-                    return
-                part()
-                del part
-        except BaseException as error:
-            self._errors.append((number, error))
-            left.clear()
+    def __iter__(self) -> Iterator[tuple[int, Item]]:
+        while self._left:
+            try:
+                yield self._left.pop()
+            except IndexError:  # another thread took the last one
+                return
+
+    def fail(self, number: int, error: BaseException) -> None:
+        """Note that an item has raised something: those that nobody has begun are left out."""
+        self._errors.append((number, error))
+        self._left.clear()
 
     def check(self) -> None:
-        """Raise what the first of the parts raised that raised something."""
+        """Raise what the first item raised that raised something: all before it are done, whoever took them."""
         if self._errors:
             try:
                 raise min(self._errors, key=lambda found: found[0])[1]
@@ -160,12 +160,23 @@ class _SharedWork:
                 self._errors.clear()  # its traceback holds this frame
 
 
+def _work(shared: SharedWork[Work]) -> None:
+    """Take parts until there are no more, or one raises something."""
+    number = -1
+    try:
+        for number, part in shared:  # noqa: B007  # it is told with what it raised
+            part()
+            del part
+    except BaseException as error:
+        shared.fail(number, error)
+
+
 class _Help:
     """A _Help is what one other thread does for a kernel, unless it comes too late."""
 
     __slots__ = ("_is_over", "_shared", "_to_begin")
 
-    def __init__(self, shared: _SharedWork) -> None:
+    def __init__(self, shared: SharedWork[Work]) -> None:
         self._shared = shared
         #: Empty once the helper has begun, or nobody waits for it any more: who empties it knows.
         self._to_begin = [True]
@@ -177,9 +188,9 @@ class _Help:
         try:  # all of it: an interrupt may come between any two lines, and somebody waits
             self._to_begin.pop()
             with inside_task():
-                self._shared.work()
+                _work(self._shared)
         except IndexError:
-            pass  # too late: work itself raises nothing
+            pass  # too late: the work itself raises nothing
         finally:
             self._is_over.release()
 
