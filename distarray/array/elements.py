@@ -29,18 +29,8 @@ ROW_NBYTES = 64 << 20
 FETCHED = 64 << 20
 
 
-class _Rows:
-    """_Rows are a host copy of some rows of one version: (first, last + 1, values), of one piece for readers in other
-    threads.
-    """
-
-    __slots__ = ("__weakref__", "held")
-
-    def __init__(self) -> None:
-        self.held: tuple[int, int, HostArray] | None = None
-
-
-_cached: weakref.WeakKeyDictionary[Expr, _Rows] = weakref.WeakKeyDictionary()
+#: A host copy of some rows of one version: (first, last + 1, values); None where one element was read.
+_cached: weakref.WeakKeyDictionary[Expr, tuple[int, int, HostArray] | None] = weakref.WeakKeyDictionary()
 
 
 def fetch(node: Expr) -> HostArray:
@@ -95,10 +85,9 @@ def _from_rows(source: Expr | Scalar, lens: Affine) -> HostArray | None:
     memo = source.memo
     if memo is not None and (memo.home_copy is not None or (memo.on_client and type(memo.here) is np.ndarray)):
         return lens.read(memo.here)  # type: ignore[no-any-return]  # an array of one element
-    rows = _cached.get(source)
-    if rows is None:
+    if source not in _cached:
         # The first read of a version fetches its element only: it may be the only one.
-        _cached[source] = _Rows()
+        _cached[source] = None
         return None
     if memo is not None and not source.env.is_cluster and type(memo.blocks[0]) is np.ndarray:
         return _from_block(source, lens)
@@ -106,9 +95,9 @@ def _from_rows(source: Expr | Scalar, lens: Affine) -> HostArray | None:
         return None
     box = lens.source_box(tuple(map(range, lens.shape)))
     row = box[0].start if box else 0
-    held = rows.held
+    held = _cached.get(source)
     if held is None or not held[0] <= row < held[1]:
-        held = rows.held = _filled(source, row)
+        held = _cached[source] = _filled(source, row)
     start, stop, values = held
     frame = (range(start, stop), *map(range, source.shape[1:])) if box else ()
     return lens.restricted(tuple(map(range, lens.shape)), frame).read(values)  # type: ignore[no-any-return]

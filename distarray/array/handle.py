@@ -264,14 +264,12 @@ class Handle:
 
     def _of_base(self, lens: Lens) -> Self:
         """Return a handle on all that this one may be a part of, seen through `lens`; as read-only as its owner."""
-        whole = _new(type(self))
-        whole._base, whole._lens, whole._read, whole._readonly = self._base, lens, None, int(self._readonly == OF_OWNER)
-        return whole
+        return handle_on(type(self), self._base, lens, int(self._readonly == OF_OWNER))
 
     def _seen_as(self, kind: type[AnyHandle]) -> AnyHandle:
         """Return a handle of another class on the same elements: the same base, seen through the same lens."""
-        other = _new(kind)
-        other._base, other._lens, other._read, other._readonly = self._base, self._lens, self._read, self._readonly
+        other = handle_on(kind, self._base, self._lens, self._readonly)
+        other._read = self._read
         return other
 
     def _alias(self) -> Self:
@@ -491,6 +489,13 @@ class Handle:
 
 #: A class of handles: what is made of a DistArray is one.
 AnyHandle = TypeVar("AnyHandle", bound=Handle)
+
+
+def handle_on(kind: type[AnyHandle], base: Base, lens: Lens, readonly: int) -> AnyHandle:
+    """Return a handle of a class on what a base holds, seen through a lens."""
+    x = _new(kind)
+    x._base, x._lens, x._read, x._readonly = base, lens, None, readonly
+    return x
 
 
 #: Operations that make arrays without axes, unlike the others of their families.

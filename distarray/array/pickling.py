@@ -13,7 +13,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-from distarray.array.handle import AnyHandle, Handle
+from distarray.array.handle import Handle, handle_on
 from distarray.array.versions import Base
 from distarray.expr.crossing import note_pending
 from distarray.expr.expr import Environment, Expr, Stored, postorder
@@ -29,7 +29,7 @@ _lock = threading.RLock()
 
 def reduce_handle(x: Handle) -> tuple[Any, ...]:
     """Return what pickles a handle: what ``DistArray.__reduce__`` returns."""
-    return _handle, (type(x), x._base, x._lens, x._readonly)
+    return handle_on, (type(x), x._base, x._lens, x._readonly)
 
 
 def reduce_base(base: Base) -> tuple[Any, ...]:
@@ -77,12 +77,6 @@ def is_arriving(base: Base) -> bool:
 
 def _base(records: list[_Record], order: Lens) -> Base:
     return _ArrivingBase(records, order)
-
-
-def _handle(kind: type[AnyHandle], base: Base, lens: Any, readonly: bool) -> AnyHandle:
-    x = object.__new__(kind)
-    x._base, x._lens, x._read, x._readonly = base, lens, None, readonly
-    return x
 
 
 def flatten(node: Expr) -> list[_Record]:

@@ -240,9 +240,19 @@ def run(*nodes: Expr) -> None:
     observations.wait_for(nodes)
 
 
-def pending_beside(nodes: Iterable[Expr]) -> _Others:
+def pending_beside(nodes: Iterable[Expr]) -> Callable[[], list[Expr] | None]:
     """Return what else is pending, for `evaluate`."""
-    return _Others(nodes)
+
+    def others() -> list[Expr] | None:
+        waits = [(w, w.observed) for w in _all_windows() if w.is_waiting]
+        if is_read_beside():
+            return None
+        here = {id(n) for n in nodes}
+        found = [n for n in pending() if id(n) not in here] + versions.still_needed(list(nodes))
+        # Of a thread whose wait has ended meanwhile nobody knows what it reads now.
+        return found if all(w.is_waiting and w.observed is seen for w, seen in waits) else None
+
+    return others
 
 
 def _is_inside(frame: FrameType | None) -> bool:
@@ -278,22 +288,6 @@ def _frames(threads: Collection[int]) -> list[FrameType]:
         finally:
             if was_enabled:
                 gc.enable()
-
-
-class _Others:
-    __slots__ = ("_nodes",)
-
-    def __init__(self, nodes: Iterable[Expr]) -> None:
-        self._nodes = nodes
-
-    def __call__(self) -> list[Expr] | None:
-        waits = [(w, w.observed) for w in _all_windows() if w.is_waiting]
-        if is_read_beside():
-            return None
-        here = {id(n) for n in self._nodes}
-        found = [n for n in pending() if id(n) not in here] + versions.still_needed(list(self._nodes))
-        # Of a thread whose wait has ended meanwhile nobody knows what it reads now.
-        return found if all(w.is_waiting and w.observed is seen for w, seen in waits) else None
 
 
 def _compute(version: Expr) -> None:

@@ -83,6 +83,40 @@ class Backend(Runner, Protocol):
         """Return what `lens` sees of `base`, as a view that can be written."""
         return lens.read(base)
 
+    def run(
+        self,
+        program: Program,
+        inputs: Sequence[Block],
+        scalars: Sequence[Any],
+        shape: tuple[int, ...],
+        outs: Sequence[Block | None] | None,
+        partial: Callable[[Reduction, Block], Any],
+        within: Within,
+    ) -> tuple[list[Block], list[Any]]:
+        """Run a program, one call of the library per instruction: see `Runner`."""
+        dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
+        places = zip(program.outputs, outs or [None] * len(program.outputs), strict=True)
+        outputs = [self.empty(shape, dtypes[r]) if out is None else out for r, out in places]
+        registers = list(inputs)
+        for i in program.instructions:
+            operands = [scalars[x.index] if not isinstance(x, int) else registers[x] for x in i.inputs]
+            registers.append(self.call(i.function, i.params, operands, i.dtype))
+        # All is read before anything is stored: an output may be an input.
+        stored = {*program.outputs, *(r.register for r in program.reductions)}
+        whole = {r: self.xp.broadcast_to(registers[r], shape) for r in stored}
+        for r in [r for r in stored if outputs and r < program.n_inputs]:
+            own = self.empty(shape, dtypes[r])
+            own[...] = whole[r]
+            whole[r] = own
+        reduced = [whole[r.register] for r in program.reductions]
+        for r, out in zip(program.outputs, outputs, strict=True):
+            out[...] = whole[r]
+        return outputs, [partial(r, x) for r, x in zip(program.reductions, reduced, strict=True)]
+
+    def call(self, name: str, params: tuple[Any, ...], operands: Sequence[Any], dtype: DType) -> Block:
+        """Return an elementwise function of blocks and scalars, in new memory."""
+        raise AssertionError("Program.run computes NumPy blocks itself, slice by slice")
+
 
 def empty_for(backend: Backend, block: Block, shape: Sequence[int], dtype: DTypeLike) -> Block:
     """Return a block that is not filled yet, which lies as another one does if it has as many axes."""
@@ -191,36 +225,7 @@ class StrictBackend(Backend):
             raise NotSupportedError(f"not on strict: the standard has no dtype {name}")
         return getattr(self.xp, name)
 
-    def run(
-        self,
-        program: Program,
-        inputs: Sequence[Block],
-        scalars: Sequence[Any],
-        shape: tuple[int, ...],
-        outs: Sequence[Block | None] | None,
-        partial: Callable[[Reduction, Block], Any],
-        within: Within,
-    ) -> tuple[list[Block], list[Any]]:
-        xp = self.xp
-        registers: list[Any] = list(inputs)
-        for instruction in program.instructions:
-            operands = [scalars[x.index] if hasattr(x, "index") else registers[x] for x in instruction.inputs]
-            registers.append(self._call(instruction.function, instruction.params, operands, instruction.dtype))
-
-        def whole(register: int) -> Block:
-            value = registers[register]
-            return value if value.shape == shape else xp.broadcast_to(value, shape)
-
-        outputs = []
-        for register, out in zip(program.outputs, outs or [None] * len(program.outputs), strict=True):
-            if out is None:
-                outputs.append(xp.asarray(whole(register), copy=True))
-            else:
-                out[...] = whole(register)
-                outputs.append(out)
-        return outputs, [partial(r, whole(r.register)) for r in program.reductions]
-
-    def _call(self, name: str, params: tuple[Any, ...], operands: Sequence[Any], dtype: DType) -> Block:
+    def call(self, name: str, params: tuple[Any, ...], operands: Sequence[Any], dtype: DType) -> Block:
         """Return one function by the standard's rules: no mixed dtypes, no scalars without an array."""
         xp, canonical = self.xp, numpy_name(name)
         known = [_numpy_dtype(x) for x in operands]

@@ -11,7 +11,7 @@ What comes out is a partial result: without the aggregated loops, in the dtype i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise, product
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +27,7 @@ from distarray.kernels.monoids import MONOIDS, Monoid
 from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
-from distarray.kernels.slices import Box, slice_extents
+from distarray.kernels.slices import Box, boxes, slice_extents
 from distarray.kernels.specs import LoopSlices
 from distarray.kernels.user_functions import read_only
 from distarray.types import DType, HostArray
@@ -146,11 +146,8 @@ class _LoopNest(NamedTuple):
 
     def boxes(self, extents: Sequence[int], axes: Sequence[int]) -> Iterator[Box]:
         """Return the boxes of the loops at `axes`, in order, with all of the others."""
-        ranges = [
-            [slice(i, min(i + e, n)) for i in range(0, n, e)] if a in axes else [slice(None)]
-            for a, (n, e) in enumerate(zip(self.extents, extents, strict=True))
-        ]
-        return product(*ranges)
+        own = tuple([e if a in axes else n for a, (n, e) in enumerate(zip(self.extents, extents, strict=True))])
+        return boxes(self.extents, own, range(len(own)))
 
 
 def _space(labels: Sequence[Labels], result: Labels, blocks: Sequence[Block]) -> _LoopNest:
@@ -186,9 +183,17 @@ def _aligned(xp: Any, block: Block, own: Labels, loops: Labels) -> Block:
     return block
 
 
+def _extents(box: Box) -> list[int]:
+    return [s.stop - s.start for s in box]
+
+
 def _restricted(x: Block, box: Box) -> Block:
     """Return what a box needs of an aligned block."""
-    return x[tuple([slice(None) if n == 1 else s for n, s in zip(x.shape, box, strict=True)])]
+    return x[_place(x, box)]
+
+
+def _place(x: Block, box: Box) -> Box:
+    return tuple([slice(None) if n == 1 else s for n, s in zip(x.shape, box, strict=True)])
 
 
 # ------------------------------------------------------------------------------------------------------- on numpy
@@ -213,14 +218,14 @@ def _on_numpy(
     itemsize = max(state.itemsize, *[step.dtype.itemsize for step in join.steps], join.dtype.itemsize)
     walk = _BoxWalk(operands, space, slice_extents(space.extents, SCRATCH_NBYTES // itemsize))
     joined = _StepsJoin(join, len(operands), prod(walk.extents)) if users is None else _UsersJoin(join, users)
-    merge = _MERGES.get(agg) or getattr(np, agg)
+    merge = monoid.ufunc  # not `Monoid.merge`, which orders zeros by their signs: here numpy takes either
     is_single = all(walk.extents[a] == 1 for a in space.reduced)
     old = np.setbufsize(BUFFER) if walk.extents[-1] >= LONG else 0
     try:
-        for kept, boxes in walk.regions():
+        for kept, parts in walk.regions():
             place = out[kept]
             is_first = True
-            for blocks, shape in boxes:
+            for blocks, shape in parts:
                 made = joined(blocks, shape, place if is_first and is_single else None)
                 if not is_single:
                     made = monoid.partial(made, space.reduced, dtype)
@@ -233,18 +238,6 @@ def _on_numpy(
         if old:
             np.setbufsize(old)
     return out
-
-
-#: How boxes are merged. Not ``Monoid.merge``, which orders zeros by their signs: here numpy's functions are, who take
-#: either zero.
-_MERGES: dict[str, np.ufunc] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "any": np.logical_or,
-    "all": np.logical_and,
-}
 
 
 def _nothing(monoid: Monoid, space: _LoopNest, dtype: DType, backend: Backend) -> Block:
@@ -306,8 +299,7 @@ class _BoxWalk:
         for lead in space.boxes(self.extents, [a for a in space.reduced if a != axis]):
             box = tuple([s if a in space.reduced else k for a, (k, s) in enumerate(zip(kept, lead, strict=True))])
             views = [_restricted(x, box) for x in self.operands]
-            # extents of the box; along the last aggregated loop those of a step
-            shape = [len(range(n)[s]) for s, n in zip(box, space.extents, strict=True)]
+            shape = _extents(box)  # along the last aggregated loop those of a step
             for run, steps in self._runs():
                 sources = [
                     self._turned(x, run if moves else slice(None)) if across else x[self._at(run)] if moves else x
@@ -432,14 +424,14 @@ def _on_device(
         total: Any = None
         for reduced in space.boxes(extents, space.reduced):
             box = tuple([r if a in space.reduced else k for a, (k, r) in enumerate(zip(kept, reduced, strict=True))])
-            shape = tuple([len(range(n)[s]) for s, n in zip(box, space.extents, strict=True)])
+            shape = tuple(_extents(box))
             inputs = [_restricted(x, box) for x in operands]
             if users is not None:
                 inputs = [_called(xp, join, users, [xp.broadcast_to(x, shape) for x in inputs], shape)]
             outcome = program.run(inputs, (), shape, None, backend)
             (partial,) = outcome.partials or outcome.outputs
             total = partial if total is None else monoid.merge(total, partial)
-        out[kept] = total
+        out[_place(out, kept)] = total
     return out
 
 

@@ -158,20 +158,16 @@ class CupyBackend(Backend):
         within: Within,
     ) -> tuple[list[Block], list[Any]]:
         dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
-        outs = outs or [None] * len(program.outputs)
         with self.current():
-            outputs = [
-                self.empty(shape, dtypes[r]) if out is None else out
-                for r, out in zip(program.outputs, outs, strict=True)
-            ]
-            if 0 in shape:
-                return outputs, [partial(r, self.empty(shape, dtypes[r.register])) for r in program.reductions]
-            generated = (
-                generate(program, tuple(dtypes[: len(inputs)]), tuple(map(type, scalars)), CUDA) if inputs else None
-            )
+            generated = None
+            if inputs and 0 not in shape:
+                generated = generate(program, tuple(dtypes[: len(inputs)]), tuple(map(type, scalars)), CUDA)
+            if generated is None and 0 not in shape:
+                return super().run(program, inputs, scalars, shape, outs, partial, within)
+            places = zip(program.outputs, outs or [None] * len(program.outputs), strict=True)
+            outputs = [self.empty(shape, dtypes[r]) if out is None else out for r, out in places]
             if generated is None:
-                reduced = self._run_calls(program, inputs, scalars, shape, outputs)
-                return outputs, [partial(r, x) for r, x in zip(program.reductions, reduced, strict=True)]
+                return outputs, [partial(r, self.empty(shape, dtypes[r.register])) for r in program.reductions]
             arguments = _KernelArguments(
                 [inputs[int(x[1:])] for x in generated.parameters[: len(generated.inputs)]],
                 outputs,
@@ -249,32 +245,7 @@ class CupyBackend(Backend):
         block = kept.reshape([shape[a] for a in order]).transpose([order.index(a) for a in ascending])
         return self.cupy.expand_dims(block, tuple(a for a in range(len(shape)) if a not in order))
 
-    def _run_calls(
-        self,
-        program: Program,
-        inputs: Sequence[Block],
-        scalars: Sequence[Any],
-        shape: tuple[int, ...],
-        outputs: Sequence[Block],
-    ) -> list[Block]:
-        """Make one CuPy call per instruction; fill the outputs and returns the reduced registers."""
-        registers = list(inputs)
-        for i in program.instructions:
-            operands = [scalars[x.index] if not isinstance(x, int) else registers[x] for x in i.inputs]
-            registers.append(self._call(i.function, i.params, operands, i.dtype))
-        # All is read before anything is stored: an output may be an input.
-        whole = {
-            r: self.cupy.broadcast_to(registers[r], shape)
-            for r in (*program.outputs, *(r.register for r in program.reductions))
-        }
-        if outputs:
-            whole = {r: x.copy() if r < program.n_inputs else x for r, x in whole.items()}
-        reduced = [whole[r.register] for r in program.reductions]
-        for r, out in zip(program.outputs, outputs, strict=True):
-            out[...] = whole[r]
-        return reduced
-
-    def _call(self, name: str, params: tuple[Any, ...], operands: Sequence[Any], dtype: DType) -> Block:
+    def call(self, name: str, params: tuple[Any, ...], operands: Sequence[Any], dtype: DType) -> Block:
         cupy, canonical = self.cupy, numpy_name(name)
         known = tuple([x.dtype if hasattr(x, "dtype") else type(x) for x in operands])
         if dtype.kind not in "biufc":

@@ -142,17 +142,18 @@ def _reduced(xp: Any, ufunc: str, x: Block, starts: Numbers) -> Block:
     """Return each run of rows of a block reduced to one row."""
     if xp is np:
         return getattr(np, ufunc).reduceat(x, starts[:-1], axis=0)
-    function = getattr(xp, _REDUCTION_OF[ufunc])
+    function = getattr(xp, next(name for name, of in _UFUNC_OF.items() if of == ufunc))
     return xp.stack([function(x[a:b, ...], axis=0) for a, b in pairwise(starts)])
 
 
-_REDUCTION_OF = {
-    "add": "sum",
-    "multiply": "prod",
-    "maximum": "max",
-    "minimum": "min",
-    "logical_or": "any",
-    "logical_and": "all",
+#: Of reductions that fold by one function, that.
+_UFUNC_OF = {
+    "sum": "add",
+    "prod": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+    "any": "logical_or",
+    "all": "logical_and",
 }
 
 
@@ -187,12 +188,12 @@ def _identity(xp: Any, ufunc: str, dtype: Any) -> Any:
     return -xp.inf if ufunc == "maximum" else xp.inf
 
 
-def _by_ufunc(ufunc: str, wide: bool = False, as_bool: bool = False) -> Callable[..., State]:
+def _by_ufunc(ufunc: str) -> Callable[..., State]:
     def state(xp: Any, x: Block, order: Block | None, segments: Numbers, starts: Numbers, n: int) -> State:
         x = _ordered(xp, x, order)
-        if as_bool:
+        if ufunc.startswith("logical_"):
             x = xp.astype(x, xp.bool, copy=False)
-        elif wide:
+        elif ufunc in ("add", "multiply"):  # small integers are added up in wide ones
             x = xp.astype(x, xp.sum(x[:0, ...], axis=0).dtype, copy=False)
         rows = _reduced(xp, ufunc, x, starts) if len(segments) else None
         return (_scattered(xp, rows, segments, n, x, _identity(xp, ufunc, x.dtype)),)
@@ -284,12 +285,7 @@ def _merge_last(xp: Any, left: State, right: State) -> State:
 
 
 _STATES: dict[str, Callable[..., State]] = {
-    "sum": _by_ufunc("add", wide=True),
-    "prod": _by_ufunc("multiply", wide=True),
-    "max": _by_ufunc("maximum"),
-    "min": _by_ufunc("minimum"),
-    "any": _by_ufunc("logical_or", as_bool=True),
-    "all": _by_ufunc("logical_and", as_bool=True),
+    **{name: _by_ufunc(ufunc) for name, ufunc in _UFUNC_OF.items()},
     "count": _counted,
     "mean": _mean_state,
     "var": _moments,
@@ -297,12 +293,7 @@ _STATES: dict[str, Callable[..., State]] = {
     "last": _picked(last=True),
 }
 _MERGES: dict[str, Callable[..., State]] = {
-    "sum": _merge_ufunc("add"),
-    "prod": _merge_ufunc("multiply"),
-    "max": _merge_ufunc("maximum"),
-    "min": _merge_ufunc("minimum"),
-    "any": _merge_ufunc("logical_or"),
-    "all": _merge_ufunc("logical_and"),
+    **{name: _merge_ufunc(ufunc) for name, ufunc in _UFUNC_OF.items()},
     "count": _merge_ufunc("add"),
     "mean": _merge_means,
     "var": _merge_moments,

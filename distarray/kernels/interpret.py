@@ -7,6 +7,7 @@ reads the old version any more, exactly as numpy would. It is also what expressi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from distarray.expr.errstates import mode_of, modes_to_hear, say, text_of
 from distarray.expr.expr import Expr, late_params
 from distarray.expr.instructions import Instruction, Operand, RuntimeScalar
 from distarray.kernels import tables
-from distarray.kernels.accumulators import Accumulator, TotalAccumulator
+from distarray.kernels.accumulators import accumulator
 from distarray.kernels.backends import NUMPY, empty_for
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
@@ -63,10 +64,10 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
         By ``id``: an array that nothing else refers to.
     """
     steps = [node for node in order if node.memo is None]
-    uses, root = uses_of(steps, wanted)
+    readers = Readers.of(steps, wanted)
+    readers.fresh.update(donated)
     steps.sort(key=lambda node: node.seq)  # as in the program
     values: dict[int, Any] = {}
-    fresh = set(donated)
     for node in order:
         if node.memo is not None:
             values[id(node)] = node.memo.here
@@ -77,38 +78,82 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
 
     with np.errstate(call=note, divide="call", over="call", invalid="call", under="ignore"):
         for node in steps:
-            _noted(node, _step(node, values, uses, root, fresh), values, uses, root, fresh)
+            _noted(node, _step(node, values, readers), values, readers)
     _refuse(met)
     _report(met)
-    return {id(node): _owned(node, values[id(node)], fresh, root) for node in order if id(node) in wanted}
+    return {id(node): _owned(node, values[id(node)], readers) for node in order if id(node) in wanted}
 
 
-def _noted(
-    node: Expr, value: Any, values: dict[int, Any], uses: dict[int, int], root: Mapping[int, int], fresh: set[int]
-) -> None:
+@dataclass(slots=True)
+class Readers:
+    """Readers tell who still reads what, while nodes are computed one after the other.
+
+    Attributes
+    ----------
+    uses
+        How often each value is read or returned, by ``id``. A view's uses are uses of what it is a view of, too.
+    root
+        What each view is one of.
+    fresh
+        Nodes whose blocks may be overwritten where nobody reads them any more.
+    """
+
+    uses: dict[int, int]
+    root: dict[int, int]
+    fresh: set[int]
+
+    @classmethod
+    def of(cls, steps: Sequence[Expr], wanted: Iterable[int]) -> Readers:
+        """Return who reads what of `steps`, operands before users, before any is computed; the values of `wanted` stay
+        (``id`` of nodes).
+        """
+        uses: dict[int, int] = {}
+        root: dict[int, int] = {}
+        for number in [*[id(o) for node in steps for o in node.operands if type(o) is Expr], *wanted]:
+            uses[number] = uses.get(number, 0) + 1
+        for node in steps:
+            if node.op.family.is_view and node.operands:  # another thread may have computed it meanwhile
+                first = id(node.operands[0])
+                r = root[id(node)] = root.get(first, first)
+                uses[r] = uses.get(r, 0) + uses.get(id(node), 0)
+        return cls(uses, root, set())
+
+    def copy(self) -> Readers:
+        """Return the same of now, whatever is computed next."""
+        return Readers(self.uses.copy(), self.root, self.fresh.copy())
+
+    def ended(self, node: Expr) -> list[int]:
+        """Count down what a node has read, and return what nobody reads any more."""
+        found = []
+        for o in node.operands:
+            if type(o) is Expr:
+                i = id(o)
+                r = self.root.get(i, i)
+                for number in (i, r) if r != i else (i,):
+                    self.uses[number] -= 1
+                    if not self.uses[number] and number != id(node):
+                        found.append(number)
+        return found
+
+    def is_last(self, node: Expr) -> bool:
+        """Return whether nobody but `node` still reads its base, a fresh node."""
+        base = id(node.operands[0])
+        r = self.root.get(base, base)
+        if r != base or r not in self.fresh:
+            return False
+        return self.uses[r] == sum([1 for o in node.operands if type(o) is Expr and self.root.get(id(o), id(o)) == r])
+
+
+def _noted(node: Expr, value: Any, values: dict[int, Any], readers: Readers) -> None:
     """Note the value of a node, and let go of what nobody reads any more."""
     family = node.op.family
     if family.is_new or family.is_write:
-        fresh.add(id(node))
+        readers.fresh.add(id(node))
     elif not family.is_view and all(value is not values.get(id(o)) for o in node.operands if type(o) is Expr):
-        fresh.add(id(node))  # a kernel may return its operand
+        readers.fresh.add(id(node))  # a kernel may return its operand
     values[id(node)] = value
-    for i in ended(node, uses, root):
+    for i in readers.ended(node):
         values.pop(i, None)
-
-
-def ended(node: Expr, uses: dict[int, int], root: Mapping[int, int]) -> list[int]:
-    """Count down what a node has read (see `uses_of`), and return what nobody reads any more."""
-    found = []
-    for o in node.operands:
-        if type(o) is Expr:
-            i = id(o)
-            r = root.get(i, i)
-            for number in (i, r) if r != i else (i,):
-                uses[number] -= 1
-                if not uses[number] and number != id(node):
-                    found.append(number)
-    return found
 
 
 def computed(
@@ -226,8 +271,7 @@ def _compute(
     steps: Sequence[Expr], values: dict[int, Any], hearing: Listener, passes: Mapping[int, Sequence[Expr]]
 ) -> None:
     steps = list({id(node): node for node in steps}.values())
-    fresh: set[int] = set()
-    uses, root = uses_of(steps, [*values, id(steps[-1])])
+    readers = Readers.of(steps, [*values, id(steps[-1])])
     inside = {id(node) for nodes in passes.values() for node in nodes} - passes.keys()
     for node in steps:
         hearing.now = node
@@ -237,12 +281,12 @@ def _compute(
             if id(node) in passes:
                 value = _in_one_pass(passes[id(node)], values)
             else:
-                value = _step(node, values, uses, root, fresh)
+                value = _step(node, values, readers)
         except Exception:
             if node.memo is None:
                 raise
             value = node.memo.here  # of a view that another thread has computed meanwhile
-        _noted(node, value, values, uses, root, fresh)
+        _noted(node, value, values, readers)
 
 
 def _refuse(met: Sequence[tuple[str, Expr]]) -> None:
@@ -272,34 +316,10 @@ def _numpys(node: Expr) -> str:
     return event_name(node.op.name) if kind == "map" else "reduce" if kind == "reduce" else node.op.name
 
 
-def uses_of(steps: Sequence[Expr], wanted: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return how often each value is read or returned, and what each view is one of.
-
-    A view's uses are uses of what it is a view of, too.
-
-    Parameters
-    ----------
-    steps
-        What is to be computed, operands before users.
-    wanted
-        ``id`` of the nodes whose values stay.
-    """
-    uses: dict[int, int] = {}
-    root: dict[int, int] = {}
-    for number in [*[id(o) for node in steps for o in node.operands if type(o) is Expr], *wanted]:
-        uses[number] = uses.get(number, 0) + 1
-    for node in steps:
-        if node.op.family.is_view and node.operands:  # another thread may have computed it meanwhile
-            first = id(node.operands[0])
-            r = root[id(node)] = root.get(first, first)
-            uses[r] = uses.get(r, 0) + uses.get(id(node), 0)
-    return uses, root
-
-
-def _owned(node: Expr, value: Any, fresh: Collection[int], root: Mapping[int, int]) -> Any:
+def _owned(node: Expr, value: Any, readers: Readers) -> Any:
     """Return a value that is returned: C-contiguous, writeable, and nothing else refers to it."""
     i = id(node)
-    is_ours = i not in root and (i in fresh or node.memo is not None)
+    is_ours = i not in readers.root and (i in readers.fresh or node.memo is not None)
     if type(node.dtype) is tuple or (
         is_ours and type(value) is np.ndarray and value.flags.c_contiguous and value.flags.writeable
     ):
@@ -307,32 +327,28 @@ def _owned(node: Expr, value: Any, fresh: Collection[int], root: Mapping[int, in
     return copied(np.asarray(value))
 
 
-def _step(
-    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
-) -> Any:
+def _step(node: Expr, values: dict[int, Any], readers: Readers) -> Any:
     """Return the value of a node, computed in the floating-point state in which it was defined."""
     try:
         if node.errstate is None:
-            return value_of(node, values, uses, root, fresh)
+            return value_of(node, values, readers)
         with np.errstate(**modes_to_hear([node.errstate])):
-            return value_of(node, values, uses, root, fresh)
+            return value_of(node, values, readers)
     except Exception as error:
         if node.origin is not None:
             error.add_note(f"{node.op.name}, called at {node.origin}")
         raise
 
 
-def value_of(
-    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
-) -> Any:
-    """Return the value of a node from the blocks of its operands, which may be those of `fresh` nodes that end here."""
+def value_of(node: Expr, values: dict[int, Any], readers: Readers) -> Any:
+    """Return the value of a node from the blocks of its operands, which may be those of fresh nodes that end here."""
     kind = node.op.kind
     if kind == "map":
-        return _map(node, values, uses, root, fresh)
+        return _map(node, values, readers)
     if kind == "get":
         return node.runtime.read(values[id(node.operands[0])])
     if kind == "put":
-        return _put(node, values, uses, root, fresh)
+        return _put(node, values, readers)
     if kind == "reduce":
         return _reduce(node, values[id(node.operands[0])])
     if kind == "create":
@@ -355,7 +371,7 @@ def value_of(
         return tables.take(np, blocks[0], blocks[1:], node.params)
     if kind == "take_put":
         base, value, *index = blocks
-        new = base if _may_overwrite(node, values, uses, root, fresh) else copied(base)
+        new = base if _may_overwrite(node, values, readers) else copied(base)
         tables.put_whole(np, new, value, index, node.params)
         return new
     if kind == "fold":
@@ -378,9 +394,7 @@ def value_of(
     return tables.BLOCK[node.op.name](np, *blocks, params=params)
 
 
-def made_ready(
-    node: Expr, uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
-) -> Callable[[dict[int, Any]], Any]:
+def made_ready(node: Expr, readers: Readers) -> Callable[[dict[int, Any]], Any]:
     """Return what does of values what `value_of` does, over and over: views and writes of views are looked up once."""
     kind = node.op.kind
     if kind == "get":
@@ -388,7 +402,7 @@ def made_ready(
         return lambda values: read(values[source])
     if kind == "put" and type(node.operands[1]) is Expr:
         base, value, write = id(node.operands[0]), id(node.operands[1]), node.runtime.write
-        is_last = _is_last_reader(node, uses, root, fresh)
+        is_last = readers.is_last(node)
 
         def put(values: dict[int, Any]) -> HostArray:
             new: HostArray = values[base]
@@ -398,22 +412,21 @@ def made_ready(
             return new
 
         return put
-    return lambda values: value_of(node, values, uses, root, fresh)
+    return lambda values: value_of(node, values, readers)
 
 
-def _map(
-    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
-) -> HostArray:
+def _map(node: Expr, values: dict[int, Any], readers: Readers) -> HostArray:
     args = [values[id(o)] if type(o) is Expr else o for o in node.operands]
     function = _function(node.op.name, node.params, node.dtype, args)
     out = None
     shape = node.shape
     # The block of an operand that ends here is taken over, as numpy does it with temporaries.
+    fresh = readers.fresh
     if fresh and function.has_inplace and shape and node.nbytes >= RECYCLED:
         for o in node.operands:
             if type(o) is Expr and o.shape == shape and o.dtype == node.dtype:
                 i = id(o)
-                if i in fresh and uses[i] == 1 and i not in root:
+                if i in fresh and readers.uses[i] == 1 and i not in readers.root:
                     array = values[i]
                     if array.flags.c_contiguous and is_ours(array):
                         out = array
@@ -459,29 +472,16 @@ def _as_contiguous(block: HostArray, shape: tuple[int, ...]) -> HostArray:
     return np.array(np.broadcast_to(block, shape), order="C")
 
 
-def _may_overwrite(
-    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
-) -> bool:
+def _may_overwrite(node: Expr, values: dict[int, Any], readers: Readers) -> bool:
     """Return whether nobody but `node` still reads the buffer of its base, and it is ours."""
     # a kernel may have returned a view of something else
-    return _is_last_reader(node, uses, root, fresh) and is_ours(values[id(node.operands[0])])
+    return readers.is_last(node) and is_ours(values[id(node.operands[0])])
 
 
-def _is_last_reader(node: Expr, uses: dict[int, int], root: dict[int, int], fresh: Collection[int]) -> bool:
-    """Return whether nobody but `node` still reads its base, a `fresh` node."""
-    base = id(node.operands[0])
-    r = root.get(base, base)
-    if r != base or r not in fresh:
-        return False
-    return uses[r] == sum([1 for o in node.operands if type(o) is Expr and root.get(id(o), id(o)) == r])
-
-
-def _put(
-    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
-) -> HostArray:
+def _put(node: Expr, values: dict[int, Any], readers: Readers) -> HostArray:
     base: HostArray = values[id(node.operands[0])]
     value, lens = node.operands[1], node.runtime
-    new = base if _may_overwrite(node, values, uses, root, fresh) else copied(base)
+    new = base if _may_overwrite(node, values, readers) else copied(base)
     if type(value) is not Expr:
         lens.write(new, value)
         return new
@@ -502,7 +502,7 @@ def reduced(monoid: str, block: HostArray, axes: tuple[int, ...], dtype: DType) 
     if block.nbytes <= IN_SLICES or not found.is_ordered(dtype):
         return found.partial(block, axes, dtype)
     reduction, extents = Reduction(0, monoid, axes, dtype), reduced_extents(block.shape, axes, REDUCED_SLICE)
-    made = (TotalAccumulator if reduction.is_total(block.shape) else Accumulator)(reduction, block.shape, extents)
+    made = accumulator(reduction, block.shape, extents)
     whole = Within((0,) * block.ndim, block.shape)
     for box in boxes(block.shape, extents, range(block.ndim)):
         made.add(made.partial(block[box], box, whole), box)
@@ -511,15 +511,15 @@ def reduced(monoid: str, block: HostArray, axes: tuple[int, ...], dtype: DType) 
 
 def _reduce(node: Expr, block: HostArray) -> HostArray:
     axes: tuple[int, ...] = node.params.axes
-    accumulator = accumulator_dtype(node)
+    wide = accumulator_dtype(node)
     monoid = MONOIDS[node.op.monoid]
     if 0 in block.shape:
         kept = tuple(1 if a in axes else n for a, n in enumerate(block.shape))
-        state = monoid.identity(kept, accumulator)
+        state = monoid.identity(kept, wide)
         if state is None:
             return np.empty(node.shape, node.dtype)
     else:
-        state = reduced(node.op.monoid, block, axes, accumulator)
+        state = reduced(node.op.monoid, block, axes, wide)
     return _finished(node, state, block.shape)
 
 

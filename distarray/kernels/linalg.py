@@ -39,11 +39,6 @@ def _complex_of(xp: Namespace, x: Block) -> Any:
     return xp.result_type(x.dtype, xp.complex64)
 
 
-def _svd(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, ...]:
-    (full_matrices,) = params
-    return tuple(xp.linalg.svd(x, full_matrices=full_matrices))
-
-
 def qr_r(xp: Namespace, x: Block, *, params: Params) -> Block:
     """Return the triangle of QR factors alone."""
     if is_strict(xp):
@@ -66,23 +61,16 @@ def cholesky(xp: Namespace, x: Block, *, params: Params) -> Block:
     return xp.conj(xp.swapaxes(xp.linalg.cholesky(xp.conj(xp.swapaxes(x, -1, -2))), -1, -2))
 
 
-def _eigh(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, ...]:
-    if is_strict(xp):
-        return tuple(xp.linalg.eigh(_mirrored(xp, x, params[0])))
-    return tuple(xp.linalg.eigh(x, UPLO=params[0]))
+def _hermitian(name: str) -> Callable[..., Any]:
+    """Return a function of ``xp.linalg`` that reads one triangle of a matrix, which params name."""
 
+    def kernel(xp: Namespace, x: Block, *, params: Params) -> Any:
+        if not is_strict(xp):
+            return _linalg(name, "UPLO")(xp, x, params=params)
+        # The standard leaves open which triangle is read: of the mirrored matrix both say the same.
+        return _linalg(name)(xp, x if params[0] == "L" else xp.conj(xp.matrix_transpose(x)), params=())
 
-def _eigvalsh(xp: Namespace, x: Block, *, params: Params) -> Block:
-    if is_strict(xp):
-        return xp.linalg.eigvalsh(_mirrored(xp, x, params[0]))
-    return xp.linalg.eigvalsh(x, UPLO=params[0])
-
-
-def _mirrored(xp: Namespace, x: Block, triangle: str) -> Block:
-    """Return the matrix that both triangles give: the standard leaves open which one is read."""
-    if triangle == "L":
-        return x
-    return xp.conj(xp.matrix_transpose(x))
+    return kernel
 
 
 def _svdvals(xp: Namespace, x: Block, *, params: Params) -> Block:
@@ -105,9 +93,9 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "cholesky": cholesky,
     "det": _linalg("det"),
     "eig": _eig,
-    "eigh": _eigh,
+    "eigh": _hermitian("eigh"),
     "eigvals": _eigvals,
-    "eigvalsh": _eigvalsh,
+    "eigvalsh": _hermitian("eigvalsh"),
     "inv": _linalg("inv"),
     "lstsq": _lstsq,
     "lstsq_columns": _lstsq_columns,
@@ -115,6 +103,6 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "qr_r": qr_r,
     "slogdet": _linalg("slogdet"),
     "solve": _linalg("solve"),
-    "svd": _svd,
+    "svd": _linalg("svd", "full_matrices"),
     "svdvals": _svdvals,
 }

@@ -11,7 +11,7 @@ backend. Blocks are never changed; `merge` may write into its left partial where
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -95,6 +95,11 @@ class Monoid:
 
     def fold(self, totals: HostArray) -> Any:
         """Combine the totals of slices, a 1-d array of dtype `state`."""
+        raise NotImplementedError
+
+    @property
+    def ufunc(self) -> np.ufunc:
+        """Return numpy's function of two partials, for monoids of one array; of two zeros it may take either."""
         raise NotImplementedError
 
     def merge(self, left: Partial, right: Partial) -> Partial:
@@ -204,12 +209,12 @@ def _kept(total: Any, ndim: int) -> HostArray:
 
 @dataclass(frozen=True)
 class _SingleArray(Monoid):
-    """A _SingleArray is one array, folded by a ufunc: sums, products, logical and bitwise kinds."""
+    """A _SingleArray is one array, folded by a ufunc: sums, products, logical and bitwise kinds.
 
-    function: str = ""
+    The standard's reduction of that kind has the name of the monoid.
+    """
+
     ufunc: np.ufunc = np.add
-    merge_name: str = ""
-    unit: int | bool = 0
 
     def state(self, dtype: DType) -> DType:
         # Half floats accumulate in single, as in numpy's own sum: 2049 ones do not add up in float16.
@@ -219,9 +224,13 @@ class _SingleArray(Monoid):
         return dtype.kind in "fc"
 
     def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
+        if self.ufunc.identity is None:
+            return None
+        # -1 is all bits of an unsigned number
+        value = np.array(self.ufunc.identity).astype(self.state(dtype)).item()
         if xp is np:
-            return np.full(tuple(shape), self.unit, self.state(dtype))
-        return xp.full(tuple(shape), self.unit, dtype=dtype_of(xp, self.state(dtype)), device=device)
+            return np.full(tuple(shape), value, self.state(dtype))
+        return xp.full(tuple(shape), value, dtype=dtype_of(xp, self.state(dtype)), device=device)
 
     def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         if isinstance(block, np.ndarray):
@@ -230,15 +239,15 @@ class _SingleArray(Monoid):
                 return _kept(self.total(block, state), block.ndim)
             return _reduce(self.ufunc, block, axes, state)
         xp = namespace(block)
-        if self.function in ("any", "all"):
-            return getattr(xp, self.function)(block, axis=axes, keepdims=True)
+        if self.name in ("any", "all"):
+            return getattr(xp, self.name)(block, axis=axes, keepdims=True)
         numbers = _numbers(xp, block)
-        return getattr(xp, self.function)(numbers, axis=axes, dtype=dtype_of(xp, self.state(dtype)), keepdims=True)
+        return getattr(xp, self.name)(numbers, axis=axes, dtype=dtype_of(xp, self.state(dtype)), keepdims=True)
 
     def merge(self, left: Partial, right: Partial) -> Partial:
         if type(left) is np.ndarray:
             return self.ufunc(left, right, out=left)
-        return getattr(namespace(left), self.merge_name)(left, right)
+        return getattr(namespace(left), self.ufunc.__name__)(left, right)
 
     def total(self, block: HostArray, dtype: DType) -> Any:
         # Flat: what numpy adds first in a block of several axes would depend on how it joins them.
@@ -278,20 +287,7 @@ class _NonZeros(_SingleArray):
 
 @dataclass(frozen=True)
 class _UfuncFold(_SingleArray):
-    """An _UfuncFold is an associative ufunc that the standard has no reduction for; `unit` is None if there is no value
-    of nothing.
-    """
-
-    unit: Any = None
-
-    def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
-        if self.unit is None:
-            return None
-        # -1 is all bits of an unsigned number
-        value = np.array(self.unit).astype(self.state(dtype)).item()
-        if xp is np:
-            return np.full(tuple(shape), value, self.state(dtype))
-        return xp.full(tuple(shape), value, dtype=dtype_of(xp, self.state(dtype)), device=device)
+    """An _UfuncFold is an associative ufunc that the standard has no reduction for."""
 
     def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         if isinstance(block, np.ndarray):
@@ -299,7 +295,7 @@ class _UfuncFold(_SingleArray):
         xp = namespace(block)
         block = astype(xp, block, self.state(dtype))
         for axis in axes:
-            block = halved(xp, self.function, block, axis)
+            block = halved(xp, self.name, block, axis)
         return block
 
 
@@ -318,7 +314,7 @@ class _Extremum(Monoid):
         return False
 
     @property
-    def _ufunc(self) -> np.ufunc:
+    def ufunc(self) -> np.ufunc:
         if self.passes_nan:
             return np.fmax if self.is_max else np.fmin
         return np.maximum if self.is_max else np.minimum
@@ -335,7 +331,7 @@ class _Extremum(Monoid):
             return (xp.max if self.is_max else xp.min)(block, axis=axes, keepdims=True)
         if len(axes) == block.ndim:
             return _kept(self.total(block, dtype), block.ndim)
-        best = _reduce(self._ufunc, block, axes, block.dtype, _SHORT_TO_COMPARE)
+        best = _reduce(self.ufunc, block, axes, block.dtype, _SHORT_TO_COMPARE)
         if block.dtype.kind == "f" and axes and (zero := best == 0).any():
             # A maximum of zeros is -0 only if all of them are; a minimum is +0 only if all of them are.
             sought = np.logical_and(block == 0, np.signbit(block) != self.is_max)
@@ -345,7 +341,7 @@ class _Extremum(Monoid):
 
     def total(self, block: HostArray, dtype: DType) -> Any:
         flat = block if block.ndim == 1 else block.reshape(-1)
-        best = self._ufunc.reduce(flat)
+        best = self.ufunc.reduce(flat)
         if flat.dtype.kind == "f" and best == 0:
             has_other = bool(((flat == 0) & (np.signbit(flat) != self.is_max)).any())
             return flat.dtype.type(0.0 if has_other == self.is_max else -0.0)
@@ -356,17 +352,17 @@ class _Extremum(Monoid):
 
     def merge(self, left: Partial, right: Partial) -> Partial:
         if type(left) is not np.ndarray:
-            xp, name = namespace(left), self._ufunc.__name__
+            xp, name = namespace(left), self.ufunc.__name__
             if xp.isdtype(left.dtype, "bool"):
                 name = "logical_or" if self.is_max else "logical_and"
             return combine(xp, name)(left, right)
         if left.dtype.kind == "f" and (zeros := (left == 0) & (right == 0)).any():
             # (-0) + (-0) = -0 and every other sum of zeros is +0; the minimum is its mirror image.
             signed = left + right if self.is_max else -((-left) + (-right))
-            best = self._ufunc(left, right)
+            best = self.ufunc(left, right)
             np.copyto(best, signed, where=zeros)
             return best
-        return self._ufunc(left, right)
+        return self.ufunc(left, right)
 
 
 @dataclass(frozen=True)
@@ -524,36 +520,24 @@ def _is_complex(xp: Any, x: Any) -> bool:
     return bool(xp.isdtype(x.dtype, "complex floating"))
 
 
-_FOLDS: tuple[tuple[str, Callable[..., Monoid], str, np.ufunc, str, int | bool], ...] = (
-    ("sum", _SingleArray, "sum", np.add, "add", 0),
-    ("prod", _SingleArray, "prod", np.multiply, "multiply", 1),
-    ("any", _SingleArray, "any", np.logical_or, "logical_or", False),
-    ("all", _SingleArray, "all", np.logical_and, "logical_and", True),
-    ("count", _NonZeros, "count_nonzero", np.add, "add", 0),
-)
-
-#: By numpy's name.
-_UFUNCS: tuple[np.ufunc, ...] = (
-    np.bitwise_and,
-    np.bitwise_or,
-    np.bitwise_xor,
-    np.logical_xor,
-    np.gcd,
-    np.lcm,
-    np.hypot,
-    np.logaddexp,
-    np.logaddexp2,
-)
-
 #: By the kind of a reducing loop.
 MONOIDS: dict[str, Monoid] = {
-    **{name: make(name, function=f, ufunc=u, merge_name=m, unit=e) for name, make, f, u, m, e in _FOLDS},
+    "sum": _SingleArray("sum", ufunc=np.add),
+    "prod": _SingleArray("prod", ufunc=np.multiply),
+    "any": _SingleArray("any", ufunc=np.logical_or),
+    "all": _SingleArray("all", ufunc=np.logical_and),
+    "count": _NonZeros("count", ufunc=np.add),
     "max": _Extremum("max", is_max=True),
     "min": _Extremum("min", is_max=False),
-    **{
-        u.__name__: _UfuncFold(u.__name__, function=u.__name__, ufunc=u, merge_name=u.__name__, unit=u.identity)
-        for u in _UFUNCS
-    },
+    "bitwise_and": _UfuncFold("bitwise_and", ufunc=np.bitwise_and),
+    "bitwise_or": _UfuncFold("bitwise_or", ufunc=np.bitwise_or),
+    "bitwise_xor": _UfuncFold("bitwise_xor", ufunc=np.bitwise_xor),
+    "logical_xor": _UfuncFold("logical_xor", ufunc=np.logical_xor),
+    "gcd": _UfuncFold("gcd", ufunc=np.gcd),
+    "lcm": _UfuncFold("lcm", ufunc=np.lcm),
+    "hypot": _UfuncFold("hypot", ufunc=np.hypot),
+    "logaddexp": _UfuncFold("logaddexp", ufunc=np.logaddexp),
+    "logaddexp2": _UfuncFold("logaddexp2", ufunc=np.logaddexp2),
     "fmax": _Extremum("fmax", is_max=True, passes_nan=True),
     "fmin": _Extremum("fmin", is_max=False, passes_nan=True),
     "argmax": _ArgExtremum("argmax", 2, is_max=True),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -221,10 +222,7 @@ def _poisson(seeds: Words, lam: Parameter) -> Floats:
     def small(seeds: Words, lam: Parameter) -> Floats:
         return _inversion(seeds, xp.exp(-lam), lambda k, lam: lam / k, lam)
 
-    def large(seeds: Words, lam: Parameter) -> Floats:
-        return _rejection(_try_poisson, seeds, lam)
-
-    return _split(seeds, lam < 10.0, small, large, lam)
+    return _split(seeds, lam < 10.0, small, partial(_rejection, _try_poisson), lam)
 
 
 def _where(xp: Any, condition: Any, x: Any, y: Any) -> Floats:
@@ -270,10 +268,7 @@ def _binomial(seeds: Words, n: Parameter, p: Parameter) -> Floats:
         none = xp.exp(n * xp.log1p(-p))
         return _inversion(seeds, none, lambda k, n, odds: xp.maximum(n - k + 1.0, 0.0) / k * odds, n, p / (1.0 - p))
 
-    def large(seeds: Words, n: Parameter, p: Parameter) -> Floats:
-        return _rejection(_try_binomial, seeds, n, p)
-
-    found = _split(seeds, n * rare < 10.0, small, large, n, rare)
+    found = _split(seeds, n * rare < 10.0, small, partial(_rejection, _try_binomial), n, rare)
     return _where(xp, is_high, n - found, found)
 
 
@@ -330,10 +325,8 @@ def _hypergeometric(seeds: Words, good: Parameter, bad: Parameter, taken: Parame
 
         return _inversion(seeds, none, ratio, few, many, taken)
 
-    def large(seeds: Words, few: Parameter, many: Parameter, taken: Parameter) -> Floats:
-        return _rejection(_try_hypergeometric, seeds, few, many, taken)
-
-    found = _split(seeds, fewer * few / xp.maximum(good + bad, 1.0) < 10.0, small, large, few, many, fewer)
+    is_small = fewer * few / xp.maximum(good + bad, 1.0) < 10.0
+    found = _split(seeds, is_small, small, partial(_rejection, _try_hypergeometric), few, many, fewer)
     found = _where(xp, good > bad, fewer - found, found)
     return _where(xp, fewer < taken, good - found, found)
 

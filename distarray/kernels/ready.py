@@ -132,15 +132,14 @@ def program(nodes: Sequence[Expr], leaves: Sequence[Expr]) -> Call:
     constants = {id(node): _read_only(node.memo.blocks[0]) for node in order if node.memo is not None}
     steps = [step for step in order if step.memo is None and all(step is not leaf for leaf in leaves)]
     given, ends = [id(leaf) for leaf in leaves], [id(node) for node in nodes]
-    uses, root = interpret.uses_of(steps, [*given, *constants, *ends])
-    fresh: set[int] = set()
+    readers = interpret.Readers.of(steps, [*given, *constants, *ends])
     plan = []
     for step in steps:
-        value = interpret.made_ready(step, uses.copy(), root, frozenset(fresh))
-        plan.append((id(step), value, interpret.ended(step, uses, root)))
+        value = interpret.made_ready(step, readers.copy())
+        plan.append((id(step), value, readers.ended(step)))
         family = step.op.family
         if family.is_new or family.is_write or family.is_created or family.is_contraction:
-            fresh.add(id(step))
+            readers.fresh.add(id(step))
 
     def run(*blocks: Any) -> Any:
         values = dict(zip(given, blocks, strict=True))

@@ -287,14 +287,19 @@ def take_part(
     """
     axes = params.axes
     arrays = [xp.reshape(i, (-1,)) for i in _broadcast(xp, index)]
-    here = None
-    for i, a in zip(arrays, axes):
-        inside = (i >= start[a]) & (i < start[a] + x.shape[a])
-        here = inside if here is None else here & inside
-    (positions,) = xp.nonzero(here)
-    local = [xp.take(i, positions, axis=0) - start[a] for i, a in zip(arrays, axes)]
+    positions, local = _inside(xp, arrays, [range(start[a], start[a] + x.shape[a]) for a in axes])
     values = _pick(xp, x, local, axes)
     return positions, values, tuple(s for a, s in enumerate(start) if a not in axes)
+
+
+def _inside(xp: Namespace, arrays: Sequence[Block], frames: Sequence[range]) -> tuple[Block, list[Block]]:
+    """Return which of the flat positions along some axes lie in a box, and where they lie in it along each axis."""
+    here = None
+    for i, f in zip(arrays, frames):
+        inside = (i >= f.start) & (i < f.stop)
+        here = inside if here is None else here & inside
+    (positions,) = xp.nonzero(here)
+    return positions, [xp.take(i, positions, axis=0) - f.start for i, f in zip(arrays, frames)]
 
 
 def take_join(backend: Any, shape: tuple[int, ...], dtype: DType, parts: Sequence[Any], params: Params) -> Block:
@@ -397,13 +402,7 @@ def _last_ones(xp: Namespace, shape: tuple[int, ...], at: Sequence[Block], value
 
 
 def put_part(
-    xp: Namespace,
-    value: Block,
-    index: Sequence[Block],
-    box: tuple[Box, Box],
-    params: IndexParams,
-    *,
-    is_whole: bool = False,
+    xp: Namespace, value: Block, index: Sequence[Block], box: tuple[Box, Box], params: IndexParams, *, is_whole: bool
 ) -> tuple[Any, ...]:
     """Return what one tile of values writes into one tile of the base.
 
@@ -434,15 +433,9 @@ def put_part(
         arrays.append(xp.reshape(i[(..., *(0 for _ in rest))], (-1,)))
     values = _move_back(xp, value, n_index, position)
     flat = xp.reshape(values, (arrays[0].shape[0], *values.shape[n_index:]))
-    frames = [frame[a] for a in axes]
     if is_whole:
         return (flat, start, *arrays)
-    here = None
-    for i, f in zip(arrays, frames):
-        inside = (i >= f.start) & (i < f.stop)
-        here = inside if here is None else here & inside
-    (positions,) = xp.nonzero(here)
-    local = [xp.take(i, positions, axis=0) - f.start for i, f in zip(arrays, frames)]
+    positions, local = _inside(xp, arrays, [frame[a] for a in axes])
     return (xp.take(flat, positions, axis=0), start, *local)
 
 

@@ -41,7 +41,7 @@ _NEW = re.compile(r"new\(\s*(\d+)\s*\)")
 _Terms: TypeAlias = tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class ShardingRule:
     """A ShardingRule is the loops of an operation, and how each may be cut.
 
@@ -74,18 +74,18 @@ class ShardingRule:
     results: _Terms
     kinds: Mapping[str, str] = field(default_factory=dict)
     #: All loops, in the order of their first appearance.
-    loops: tuple[str, ...] = field(init=False)
+    loops: tuple[str, ...] = field(init=False, compare=False)
     #: Loops that may be cut freely.
-    parallel: tuple[str, ...] = field(init=False)
+    parallel: tuple[str, ...] = field(init=False, compare=False)
     #: Monoid of each loop that may be cut if its partial results are combined.
-    reducing: Mapping[str, str] = field(init=False)
+    reducing: Mapping[str, str] = field(init=False, compare=False)
     #: Loops that may not be cut.
-    whole: tuple[str, ...] = field(init=False)
+    whole: tuple[str, ...] = field(init=False, compare=False)
     #: Extent of each ``new(n)`` loop.
-    new: Mapping[str, int] = field(init=False)
+    new: Mapping[str, int] = field(init=False, compare=False)
     #: Whether ``...`` stands somewhere, so that `resolve` is needed before planning.
-    has_ellipsis: bool = field(init=False)
-    _hash: int = field(init=False)
+    has_ellipsis: bool = field(init=False, compare=False)
+    _hash: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         operands = tuple(map(tuple, self.operands))
@@ -291,18 +291,6 @@ class ShardingRule:
     def _check_count(self, role: str, terms: _Terms, shapes: Sequence[Sequence[int]]) -> None:
         if len(terms) != len(shapes):
             raise ShardingError(f"rule '{self}' has {len(terms)} {role}s, but {len(shapes)} shapes are given")
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, ShardingRule):
-            return NotImplemented
-        return (
-            self._hash == other._hash
-            and self.operands == other.operands
-            and self.results == other.results
-            and self.kinds == other.kinds
-        )
 
     def __hash__(self) -> int:
         return self._hash

@@ -29,7 +29,7 @@ MONOIDS = ("sum", "prod", "max", "min", "any", "all", "moments", "argmax", "argm
 _Bounds = tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class Sharding:
     """A Sharding says how the elements of an array lie on a mesh.
 
@@ -69,25 +69,25 @@ class Sharding:
     layout: Layout = ()
     is_copied: bool = False
     #: Number of array axes.
-    ndim: int = field(init=False)
+    ndim: int = field(init=False, compare=False)
     #: Number of parts of each array axis.
-    parts: tuple[int, ...] = field(init=False)
-    n_tiles: int = field(init=False)
+    parts: tuple[int, ...] = field(init=False, compare=False)
+    n_tiles: int = field(init=False, compare=False)
     #: Number of partial results to be combined for each element; 1 when nothing is unreduced.
-    n_addends: int = field(init=False)
+    n_addends: int = field(init=False, compare=False)
     #: Places that hold the same addend of the same tile.
-    n_replicas: int = field(init=False)
+    n_replicas: int = field(init=False, compare=False)
     #: Whether no axis has explicit boundaries.
-    is_regular: bool = field(init=False)
+    is_regular: bool = field(init=False, compare=False)
     #: Mesh axes that are named nowhere, in mesh order.
-    free_axes: tuple[str, ...] = field(init=False)
+    free_axes: tuple[str, ...] = field(init=False, compare=False)
     # Per array axis (stride in places, size) of its mesh axes, minor first; then the same of the unreduced axes.
-    _digits: tuple[tuple[tuple[int, int], ...], ...] = field(init=False)
-    _addend_digits: tuple[tuple[int, int], ...] = field(init=False)
+    _digits: tuple[tuple[tuple[int, int], ...], ...] = field(init=False, compare=False)
+    _addend_digits: tuple[tuple[int, int], ...] = field(init=False, compare=False)
     # Tables made at the first use: per array axis the place offset of each part; the offsets of the replicas.
-    _offsets: tuple[tuple[int, ...], ...] | None = field(init=False)
-    _replica_offsets: tuple[int, ...] | None = field(init=False)
-    _hash: int = field(init=False)
+    _offsets: tuple[tuple[int, ...], ...] | None = field(init=False, compare=False)
+    _replica_offsets: tuple[int, ...] | None = field(init=False, compare=False)
+    _hash: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         mesh = self.mesh
@@ -252,21 +252,6 @@ class Sharding:
         )
 
     # -- value --------------------------------------------------------------------------------------------------
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, Sharding):
-            return NotImplemented
-        return (
-            self._hash == other._hash
-            and self.axes == other.axes
-            and self.mesh == other.mesh
-            and self.unreduced == other.unreduced
-            and self.bounds == other.bounds
-            and self.layout == other.layout
-            and self.is_copied == other.is_copied
-        )
 
     def __hash__(self) -> int:
         return self._hash
