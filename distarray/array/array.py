@@ -31,7 +31,7 @@ from distarray.array.pickling import reduce_handle
 from distarray.array.versions import laid_out
 from distarray.errors import warn_user
 from distarray.expr.bind import bind_get
-from distarray.expr.expr import GET, Environment, Expr
+from distarray.expr.expr import GET
 from distarray.expr.indexing import Advanced, Basic, Index, is_mask, known_index, parse_index
 from distarray.expr.lens import Component, Link, Reshape, get
 from distarray.ops import elementwise, paths
@@ -430,11 +430,6 @@ def _check_gather(x: Handle) -> None:
         warn_user(f"gathering {n} bytes into this process (gather-warn-bytes = {warn})", UserWarning)
 
 
-def _adopted() -> tuple[Environment, Callable[[Expr], Any]]:
-    """Return the environment of an operation on numbers and lists alone, and the function that boxes its result."""
-    return environment(), DistArray._on
-
-
 def _planned_cost(factors: paths.Factors, steps: tuple[paths.PathStep, ...], objective: Any) -> float:
     """Return what an order of contractions costs; the planner is loaded when there is a choice of them."""
     from distarray.array.contraction_order import planned_cost
@@ -442,6 +437,6 @@ def _planned_cost(factors: paths.Factors, steps: tuple[paths.PathStep, ...], obj
     return planned_cost(factors, steps, objective)
 
 
-hooks.adopt = _adopted
+hooks.adopt = lambda: (environment(), DistArray._on)
 hooks.drive = drive
 hooks.planned_cost = _planned_cost

@@ -293,19 +293,31 @@ def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc:
         met = meet((x, other), (node, operand), None)
         if met is not None:  # the array itself may have moved
             (node, operand), _ = met
-    try:
-        result: Expr = function(node, operand)
-    except ValueError as error:
-        if type(error) is ValueError:
-            _refuse(ufunc, node, operand, "same_kind")
-        raise
-    if result.shape != node.shape or not np.can_cast(result.dtype, node.dtype, "same_kind"):
-        _refuse(ufunc, node, operand, "same_kind")
+    result, is_fitting = _updated_by(function, ufunc, node, operand, "same_kind")
+    if not is_fitting:
         # What is not refused is a product with more axes of one element in front, which numpy's output does without.
         result, product = bind_reshape(result, node.shape), function
         function = lambda seen, operand: bind_reshape(product(seen, operand), node.shape)  # noqa: E731
     x._write(result, since, lambda seen: function(seen, operand))
     return x
+
+
+def _updated_by(
+    function: Callable[..., Any], ufunc: str, node: Expr, other: Any, casting: Casting
+) -> tuple[Expr, bool]:
+    """Return the elements that a function makes of a node and an operand, and whether they cast and broadcast back to
+    it; where numpy refuses that, its error is raised.
+    """
+    try:
+        result: Expr = function(*(node, other)[: getattr(np, ufunc).nin])
+    except ValueError as error:
+        if type(error) is ValueError:
+            _refuse(ufunc, node, other, casting)
+        raise
+    is_fitting = result.shape == node.shape and np.can_cast(result.dtype, node.dtype, casting)
+    if not is_fitting:
+        _refuse(ufunc, node, other, casting)
+    return result, is_fitting
 
 
 def _refuse(ufunc: str, node: Expr, other: Any, casting: Casting) -> None:
@@ -344,6 +356,14 @@ def at(x: AnyHandle, /) -> At[AnyHandle]:
     return At(x)
 
 
+def _updating(mode: Mode, doc: str) -> Callable[[Updates[AnyHandle], Any], AnyHandle]:
+    def update(self: Updates[AnyHandle], value: Any, /) -> AnyHandle:
+        return self._combined(mode, value)
+
+    update.__doc__ = doc
+    return update
+
+
 class Updates(Generic[AnyHandle]):
     """Updates are what can be done at one index of an array; each method returns a new array.
 
@@ -357,37 +377,14 @@ class Updates(Generic[AnyHandle]):
         self._array = array
         self._index = index
 
-    def set(self, value: Any, /) -> AnyHandle:
-        """Return `value` at the index."""
-        return self._combined("set", value)
-
-    def add(self, value: Any, /) -> AnyHandle:
-        """Return the elements plus `value` at the index."""
-        return self._combined("add", value)
-
-    def subtract(self, value: Any, /) -> AnyHandle:
-        """Return the elements minus `value` at the index."""
-        return self._combined("subtract", value)
-
-    def multiply(self, value: Any, /) -> AnyHandle:
-        """Return the elements times `value` at the index."""
-        return self._combined("multiply", value)
-
-    def divide(self, value: Any, /) -> AnyHandle:
-        """Return the elements over `value` at the index."""
-        return self._combined("divide", value)
-
-    def power(self, value: Any, /) -> AnyHandle:
-        """Return the elements to the power of `value` at the index."""
-        return self._combined("power", value)
-
-    def min(self, value: Any, /) -> AnyHandle:
-        """Return the smaller of the elements and `value` at the index."""
-        return self._combined("minimum", value)
-
-    def max(self, value: Any, /) -> AnyHandle:
-        """Return the larger of the elements and `value` at the index."""
-        return self._combined("maximum", value)
+    set = _updating("set", "Return `value` at the index.")
+    add = _updating("add", "Return the elements plus `value` at the index.")
+    subtract = _updating("subtract", "Return the elements minus `value` at the index.")
+    multiply = _updating("multiply", "Return the elements times `value` at the index.")
+    divide = _updating("divide", "Return the elements over `value` at the index.")
+    power = _updating("power", "Return the elements to the power of `value` at the index.")
+    min = _updating("minimum", "Return the smaller of the elements and `value` at the index.")
+    max = _updating("maximum", "Return the larger of the elements and `value` at the index.")
 
     def _combined(self, mode: Mode, value: Any) -> AnyHandle:
         x = self._array
@@ -443,14 +440,7 @@ def _joined(seen: Expr, mode: Mode, value: Any, casting: Casting) -> Expr:
     """Return what stands at a basic index, joined with `value`, which must cast back."""
     function: Callable[..., Any] = getattr(elementwise, mode)
     enter_node = getattr(type(value), "__dx_node__", None)
-    operands = (seen, value if enter_node is None else enter_node(value))
-    try:
-        result: Expr = function(*operands[: getattr(np, mode).nin])
-    except ValueError as error:
-        if type(error) is ValueError:
-            _refuse(mode, seen, operands[1], casting)
-        raise
-    if result.shape != seen.shape or not np.can_cast(result.dtype, seen.dtype, casting):
-        _refuse(mode, seen, operands[1], casting)
-        raise AssertionError(f"{mode} of {seen.dtype}{seen.shape} in place: numpy takes what is refused here")
+    operand = value if enter_node is None else enter_node(value)
+    result, is_fitting = _updated_by(function, mode, seen, operand, casting)
+    assert is_fitting, f"{mode} of {seen.dtype}{seen.shape} in place: numpy takes what is refused here"
     return result

@@ -85,12 +85,24 @@ class PlainBar:
         self._file.flush()
 
 
-class RichBar:
-    """A RichBar is one of ``rich``."""
+class _LibraryBar:
+    """A _LibraryBar is a bar of a library, made when there is something to draw."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._bar: Any = None
+
+    def clear(self) -> None:
+        if self._bar is not None:
+            self._end()
+            self._bar = None
+
+    def _end(self) -> None:
+        raise NotImplementedError
+
+
+class RichBar(_LibraryBar):
+    """A RichBar is one of ``rich``."""
 
     def draw(self, look: Look, text: str) -> None:
         from rich.console import Console
@@ -106,18 +118,12 @@ class RichBar:
         self._bar.update(self._task, description=text, completed=look.n_done, total=look.n_steps or None)
         self._bar.refresh()
 
-    def clear(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+    def _end(self) -> None:
+        self._bar.stop()
 
 
-class TqdmBar:
+class TqdmBar(_LibraryBar):
     """A TqdmBar is one of ``tqdm``."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-        self._bar: Any = None
 
     def draw(self, look: Look, text: str) -> None:
         from tqdm import tqdm
@@ -127,10 +133,8 @@ class TqdmBar:
         self._bar.n, self._bar.total = look.n_done, max(look.n_steps, 1)
         self._bar.set_description_str(text)
 
-    def clear(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+    def _end(self) -> None:
+        self._bar.close()
 
 
 BARS: Mapping[str, Callable[[TextIO], Bar]] = MappingProxyType({"rich": RichBar, "tqdm": TqdmBar, "plain": PlainBar})

@@ -279,6 +279,12 @@ def _scalar_type(of: type) -> DType | type:
     return np.dtype(of) if issubclass(of, np.generic) else of
 
 
+def _of_table(canonical: str, terms: Sequence[str], loop: DType, language: Language) -> str | None:
+    """Return the row of the table for a function that computes in `loop`, filled in."""
+    row = EXPRESSIONS.get("e" if loop == np.float16 else loop.kind, {}).get(canonical)
+    return None if row is None or loop.name not in language.types else language.filled(row, terms, loop)
+
+
 def _expression(
     canonical: str,
     params: tuple[Any, ...],
@@ -289,28 +295,9 @@ def _expression(
     language: Language,
 ) -> str | None:
     """Return the value of one instruction: an expression that converts to the type of `dtype` by itself."""
-    if canonical in WRITTEN_OUT:
-        return _written_out(canonical, params, terms, known, dtype, language)
-    loop = casts[0]
-    if params or loop is None:
-        return None
-    return _of_table(canonical, terms, loop, language)
-
-
-def _of_table(canonical: str, terms: Sequence[str], loop: DType, language: Language) -> str | None:
-    """Return the row of the table for a function that computes in `loop`, filled in."""
-    row = EXPRESSIONS.get("e" if loop == np.float16 else loop.kind, {}).get(canonical)
-    return None if row is None or loop.name not in language.types else language.filled(row, terms, loop)
-
-
-def _written_out(
-    canonical: str,
-    params: tuple[Any, ...],
-    terms: Sequence[str],
-    known: Sequence[DType | type],
-    dtype: DType,
-    language: Language,
-) -> str | None:
+    if canonical not in WRITTEN_OUT:
+        loop = casts[0]
+        return None if params or loop is None else _of_table(canonical, terms, loop, language)
     if canonical == "where":
         return language.filled("b if a else c", terms, np.dtype(bool))  # as they are: nothing is computed
     if canonical == "clip":

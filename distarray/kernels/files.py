@@ -99,19 +99,16 @@ class FileRange(NamedTuple):
 
     def read(self, box: Box, out: HostArray) -> None:
         """Fill `out` with a box, through a mapping that holds a few pages at a time."""
-        fd = os.open(self.path, os.O_RDONLY)
-        try:
+        with open(self.path, "rb", buffering=0) as file:
             if self.state is not None:
-                self.state.check(os.fstat(fd))
-            with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as mapped:
+                self.state.check(os.fstat(file.fileno()))
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
                 order: Any = "F" if self.fortran_order else "C"
                 whole = np.ndarray(self.shape, self.text, mapped, self.offset, order=order)
                 # Copied: a view would hold the mapping, and a file that is cut short under it kills the process.
                 part = whole[slices_of(box)]
                 copy_mapped(*((out.T, part.T) if self.fortran_order else (out, part)), mapped)
                 del whole, part
-        finally:
-            os.close(fd)
 
     def write(self, box: Box, values: HostArray) -> None:
         """Write a box into its bytes of a file that is there already.

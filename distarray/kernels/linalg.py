@@ -25,18 +25,14 @@ def _linalg(name: str, *keywords: str) -> Callable[..., Any]:
     return kernel
 
 
-def _eig(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, Block]:
-    values, vectors = xp.linalg.eig(x)
-    dtype = _complex_of(xp, x)
-    return xp.astype(values, dtype), xp.astype(vectors, dtype)
+def _eigen(name: str) -> Callable[..., Any]:
+    """Return a function of ``xp.linalg`` whose results are complex, whether or not they have imaginary parts."""
 
+    def kernel(xp: Namespace, x: Block, *, params: Params) -> Any:
+        made, dtype = getattr(xp.linalg, name)(x), xp.result_type(x.dtype, xp.complex64)
+        return tuple([xp.astype(y, dtype) for y in made]) if isinstance(made, tuple) else xp.astype(made, dtype)
 
-def _eigvals(xp: Namespace, x: Block, *, params: Params) -> Block:
-    return xp.astype(xp.linalg.eigvals(x), _complex_of(xp, x))
-
-
-def _complex_of(xp: Namespace, x: Block) -> Any:
-    return xp.result_type(x.dtype, xp.complex64)
+    return kernel
 
 
 def qr_r(xp: Namespace, x: Block, *, params: Params) -> Block:
@@ -92,9 +88,9 @@ def _lstsq_columns(xp: Namespace, a: Block, b: Block, cutoff: Block, *, params: 
 BLOCK: dict[str, Callable[..., Any]] = {
     "cholesky": cholesky,
     "det": _linalg("det"),
-    "eig": _eig,
+    "eig": _eigen("eig"),
     "eigh": _hermitian("eigh"),
-    "eigvals": _eigvals,
+    "eigvals": _eigen("eigvals"),
     "eigvalsh": _hermitian("eigvalsh"),
     "inv": _linalg("inv"),
     "lstsq": _lstsq,

@@ -15,6 +15,7 @@ import numpy as np
 from distarray.errors import NotSupportedError
 from distarray.expr.errstates import named, quotient_name
 from distarray.kernels.buffers import POOL
+from distarray.kernels.loans import copied
 from distarray.kernels.masks import compressed
 from distarray.kernels.namespaces import Block, Namespace, Params, is_strict, placed
 from distarray.kernels.searching import searchsorted
@@ -65,16 +66,11 @@ def sort(xp: Namespace, x: Block, *, params: Params) -> Block:
             return xp.take_along_axis(x, argsort(xp, x, params=params), axis=-1)
         return xp.astype(xp.sort(_keys(xp, x)[0], axis=-1, descending=descending, stable=stable), x.dtype)
     if not descending:
-        return _in_order(_copy(x)) if xp is np else xp.sort(x, axis=-1, **_stability(xp, stable))
+        return _in_order(copied(x)) if xp is np else xp.sort(x, axis=-1, **_stability(xp, stable))
     # of the mirrored row and mirrored back, so that equal elements (zeros of either sign) keep their order
     mirrored = x[..., ::-1]
-    return (_in_order(_copy(mirrored)) if xp is np else xp.sort(mirrored, axis=-1, **_stability(xp, stable)))[..., ::-1]
-
-
-def _copy(x: HostArray) -> HostArray:
-    found = POOL.take(x.shape, x.dtype)  # fresh pages take as long as to sort
-    np.copyto(found, x)
-    return found
+    made = _in_order(copied(mirrored)) if xp is np else xp.sort(mirrored, axis=-1, **_stability(xp, stable))
+    return made[..., ::-1]
 
 
 def _in_order(x: HostArray) -> HostArray:
@@ -250,17 +246,13 @@ def _merge_tiles(xp: Namespace, *runs: Block, params: Params) -> Any:
     """
     wanted, descending, _ = params
     if wanted == "keys":
-        return _merged(xp, runs, descending)
+        keys = xp.concat(runs)
+        return sort(xp, keys, params=(descending, True)) if xp is not np or descending else _in_order(keys)
     half = len(runs) // 2
     keys, stood = xp.concat(runs[:half]), xp.concat(runs[half:])
     order = argsort(xp, keys, params=(descending, True))
     stood = xp.take(stood, order, axis=0)
     return stood if wanted == "order" else (xp.take(keys, order, axis=0), stood)
-
-
-def _merged(xp: Namespace, runs: tuple[Block, ...], descending: bool) -> Block:
-    keys = xp.concat(runs)
-    return sort(xp, keys, params=(descending, True)) if xp is not np or descending else _in_order(keys)
 
 
 def _pick_tiles(xp: Namespace, x: Block, positions: Block, params: Params) -> Block:

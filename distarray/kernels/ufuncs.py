@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -123,9 +125,7 @@ def _accumulate_in_order(xp: Namespace, x: Block, *, params: Params) -> Block:
         return _accumulate(xp, x, params=params)
     _, name, dtype, axis = params
     function, x, low = combine(xp, name), astype(xp, x, np.dtype(dtype)), (slice(None),) * axis
-    parts = [x[(*low, slice(1), ...)]] if x.shape[axis] else []
-    for i in range(1, x.shape[axis]):
-        parts.append(function(parts[-1], x[(*low, slice(i, i + 1), ...)]))
+    parts = list(accumulate([x[(*low, slice(i, i + 1), ...)] for i in range(x.shape[axis])], function))
     return xp.concat(parts, axis=axis) if parts else x
 
 
@@ -185,12 +185,8 @@ def _reduceat_in_order(xp: Namespace, x: Block, ranges: Block, *, params: Params
             folded[:, i] = ufunc.reduce(rows[start:stop], axis=0, dtype=loop_dtype(loop))[:width]
         return folded.reshape(*x.shape[:-1], len(ranges))
     function, x = combine(xp, name), astype(xp, x, loop)
-    made = []
-    for start, stop in _positions(xp, ranges):
-        total = x[..., start : start + 1]
-        for i in range(start + 1, stop):
-            total = function(total, x[..., i : i + 1])
-        made.append(total)
+    segments = [range(start, max(stop, start + 1)) for start, stop in _positions(xp, ranges)]
+    made = [reduce(function, [x[..., i : i + 1] for i in segment]) for segment in segments]
     return xp.concat(made, axis=-1) if made else x[..., :0]
 
 

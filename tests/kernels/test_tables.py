@@ -246,7 +246,8 @@ def test_parts_of_a_write_make_the_whole(drawn, mode, data):
             for a, loop in loop_of.items():
                 box[loop] = frame[a]
             key = tuple(slice(r.start, r.stop) for r in box)
-            part = put_part(np, value[(*key, ...)], [i[(*key, ...)] for i in full], (frame, tuple(box)), params)
+            here = [i[(*key, ...)] for i in full]
+            part = put_part(np, value[(*key, ...)], here, (frame, tuple(box)), params, is_whole=False)
             put_apply(np, block, part, params)
         new[tuple(slice(r.start, r.stop) for r in frame)] = block
     np.testing.assert_array_equal(new, written(x, value, axes, position, index, mode))
