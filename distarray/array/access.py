@@ -60,14 +60,10 @@ def put(expr: Expr, lens: Lens, value: Expr | Scalar) -> Expr:
     if type(link) is Bits:
         combined: Expr = as_array(bits(put(bits(expr, link.dtype), rest, value), expr.dtype.str))
         return combined
-    return _put_component(expr, link.part, rest, value)  # type: ignore[union-attr]  # a Component
-
-
-def _put_component(expr: Expr, part: str, rest: Lens, value: Expr | Scalar) -> Expr:
-    parts = {"real": real(expr), "imag": imag(expr)}
+    parts, part = {"real": real(expr), "imag": imag(expr)}, link.part  # type: ignore[union-attr]  # a Component
     parts[part] = put(parts[part], rest, value)
-    combined: Expr = as_array(bind(COMPLEX, (parts["real"], parts["imag"]), expr.shape, expr.dtype))
-    return combined
+    joined: Expr = as_array(bind(COMPLEX, (parts["real"], parts["imag"]), expr.shape, expr.dtype))
+    return joined
 
 
 def _whole(expr: Expr, value: Expr | Scalar) -> Expr:

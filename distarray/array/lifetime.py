@@ -65,17 +65,14 @@ def own_storage(base: Base, lens: Lens, *, placed: bool = True) -> Expr:
             if base.touch(version):
                 return version
             continue
-        is_seen = version.pin is not None or not any(type(link) is Reshape for link in lens) or _is_c_ordered(memo)
+        is_seen = version.pin is not None or not any(type(link) is Reshape for link in lens)
+        is_seen = is_seen or all(not isinstance(b, np.ndarray) or b.flags.c_contiguous for b in memo.blocks)
         is_own = not _is_shared(base) and not _are_borrowed(memo) and all(map(loans.is_parted, memo.blocks))
         if is_seen and is_own and not _is_read(version) and base.touch(version):
             return version
         fresh = copied(version, in_c_order=not is_seen)
         if base.advance(version, number, fresh, fresh.hold(by_base=True)):
             return fresh
-
-
-def _is_c_ordered(memo: Stored) -> bool:
-    return all(not isinstance(block, np.ndarray) or block.flags.c_contiguous for block in memo.blocks)
 
 
 def _part(memo: Stored) -> None:

@@ -454,7 +454,10 @@ def restore(
     spoiled = {id(node) for node in postorder(failed or ()) if node.memo is None}
     for base in bases:
         version = base.expr
-        if version is not None and (id(version) in spoiled or (failed is None and _has_failed(version))):
+        if version is None:
+            continue
+        has_failed = failed is None and version.memo is not None and observations.state_of(version) == "failed"
+        if has_failed or id(version) in spoiled:
             _fall_back(base, compute, is_refused=is_refused)
     if is_refused:
         assert error is not None
@@ -473,10 +476,6 @@ def _bases() -> list[Base]:
         return []
     with lock:
         return list(_unsettled)
-
-
-def _has_failed(version: Expr) -> bool:
-    return version.memo is not None and observations.state_of(version) == "failed"
 
 
 def _fall_back_to_pending(base: Base, before: Sequence[weakref.ref[Expr]], compute: Callable[[Expr], None]) -> bool:
@@ -498,18 +497,15 @@ def _fall_back_to_pending(base: Base, before: Sequence[weakref.ref[Expr]], compu
     return good is not None and good is not current and base.restore(current, good)
 
 
-def _is_written(version: Expr) -> bool:
-    """Return whether writes are pending in a version."""
-    return any(node.memo is None and node.op.family.is_write for node in postorder([version]))
-
-
 def _can_be_had(version: Expr, compute: Callable[[Expr], None], *, is_refused: bool) -> bool:
     """Return whether a version can be had, which is computed to see that where it is not known.
 
     Where a write was refused for want of memory, what waits for no write is as it was before all of them, and can be
     read as it could then: in parts, where it is larger than all memory.
     """
-    if _is_good(version) or (is_refused and not _is_written(version)):
+    if _is_good(version):
+        return True
+    if is_refused and not any(node.memo is None and node.op.family.is_write for node in postorder([version])):
         return True
     try:
         compute(version)

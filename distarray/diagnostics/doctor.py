@@ -208,10 +208,8 @@ def _names(who: Sequence[str], most: int = 3) -> str:
 
 def _by_host(workers: Mapping[str, Facts]) -> dict[str, list[Facts]]:
     """Return the workers of each host."""
-    found: defaultdict[str, list[Facts]] = defaultdict(list)
-    for facts in workers.values():
-        found[facts["host"]].append(facts)
-    return dict(found)
+    hosts = _grouped({address: facts["host"] for address, facts in workers.items()})
+    return {host: [workers[address] for address in own] for host, own in hosts.items()}
 
 
 def _of_threads(workers: Mapping[str, Facts]) -> Iterator[Finding]:

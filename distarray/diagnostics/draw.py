@@ -184,12 +184,6 @@ def member_colour(member: int) -> str:
     return "#" + "".join(f"{round(255 * c):02x}" for c in rgb)
 
 
-def _scales(shape: Sequence[int]) -> list[float]:
-    """Return pixels of each axis: true to one scale, but no axis too thin to be seen."""
-    longest = max(shape, default=1) or 1
-    return [max(SHORTEST, LONGEST * n / longest) for n in shape]
-
-
 def _rectangles(bounds: Sequence[int], pixels: float) -> list[tuple[float, float, int, int]]:
     """Return (start, length) in pixels and (first, behind last) part of what is drawn along an axis, true to scale."""
     parts = len(bounds) - 1
@@ -229,7 +223,8 @@ def sharding_svg(shape: Sequence[int], sharding: Sharding, dtype: np.dtype[Any] 
     shape = tuple(shape)
     bounds = sharding.boundaries(shape)
     drawn = _drawn_axes(sharding, 3)
-    pixels = _scales([shape[a] for a in drawn])
+    longest = max([shape[a] for a in drawn], default=1) or 1
+    pixels = [max(SHORTEST, LONGEST * shape[a] / longest) for a in drawn]  # no axis too thin to be seen
     along = [_rectangles(bounds[a], p) for a, p in zip(drawn, pixels, strict=True)]
     one = [(0.0, SHORTEST, 0, 1)]
     x = along[-1] if along else one

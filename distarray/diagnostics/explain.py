@@ -221,13 +221,7 @@ def _passage(node: Expr, found: Passage) -> tuple[StageReport, int, int]:
 
 
 def _move(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> tuple[StageReport, int, int]:
-    """Return what is predicted of a move of blocks that go through this process, or stay where they are.
-
-    Returns
-    -------
-    tuple
-        The report of the move; the most bytes that a member holds meanwhile; the bytes that it comes to hold.
-    """
+    """Return what `_passage` does of a move of blocks that go through this process, or stay where they are."""
     moved = [] if memo.on_client else transfers(source, node.env, memo.sharding, cut)
     nbytes = sum([t.nbytes for t in moved])
     is_there = node.env.is_cluster

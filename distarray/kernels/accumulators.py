@@ -111,12 +111,13 @@ class Accumulator:
         if self.is_single:
             self.done = partial
             return
-        parts = partial if self.monoid.n_arrays > 1 else (partial,)
+        is_one = self.monoid.n_arrays == 1
+        parts = (partial,) if is_one else partial
         if self.done is None:
             whole = tuple(POOL.take(self.shape, p.dtype) for p in parts)
-            self.done = whole if self.monoid.n_arrays > 1 else whole[0]
+            self.done = whole[0] if is_one else whole
         where = tuple(s if axis in self.kept else slice(None) for axis, s in enumerate(box))
-        for whole, part in zip(self.done if self.monoid.n_arrays > 1 else (self.done,), parts, strict=True):
+        for whole, part in zip((self.done,) if is_one else self.done, parts, strict=True):
             whole[where] = part
 
     def result(self) -> Partial:

@@ -11,6 +11,7 @@ What comes out is a partial result: without the aggregated loops, in the dtype i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -217,7 +218,9 @@ def _on_numpy(
         return out
     itemsize = max(state.itemsize, *[step.dtype.itemsize for step in join.steps], join.dtype.itemsize)
     walk = _BoxWalk(operands, space, slice_extents(space.extents, SCRATCH_NBYTES // itemsize))
-    joined = _StepsJoin(join, len(operands), prod(walk.extents)) if users is None else _UsersJoin(join, users)
+    joined: Callable[..., HostArray] = (
+        _StepsJoin(join, len(operands), prod(walk.extents)) if users is None else partial(_joined_by, join, users)
+    )
     merge = monoid.ufunc  # not `Monoid.merge`, which orders zeros by their signs: here numpy takes either
     is_single = all(walk.extents[a] == 1 for a in space.reduced)
     old = np.setbufsize(BUFFER) if walk.extents[-1] >= LONG else 0
@@ -301,21 +304,14 @@ class _BoxWalk:
             views = [_restricted(x, box) for x in self.operands]
             shape = _extents(box)  # along the last aggregated loop those of a step
             for run, steps in self._runs():
-                sources = [
-                    self._turned(x, run if moves else slice(None)) if across else x[self._at(run)] if moves else x
-                    for x, moves, across in zip(views, moving, self.is_across, strict=True)
-                ]
+                before = (slice(None),) * axis
+                sources = [x[(*before, run)] if moves else x for x, moves in zip(views, moving, strict=True)]
+                # in the order of the loops
+                sources = [np.array(x, order="C") if y else x for x, y in zip(sources, self.is_across, strict=True)]
                 for index, n in steps:
                     if axis >= 0:
                         shape[axis] = n
                     yield [x[index] if moves else x for x, moves in zip(sources, moving)], tuple(shape)
-
-    def _at(self, run: slice) -> Box:
-        return (slice(None),) * self.axis + (run,)
-
-    def _turned(self, view: HostArray, run: slice) -> HostArray:
-        """Return a copy of what a run of steps needs, in the order of the loops."""
-        return np.array(view[self._at(run)] if self.axis >= 0 else view, order="C")
 
 
 class _StepsJoin:
@@ -364,18 +360,12 @@ class _StepsJoin:
         return made
 
 
-class _UsersJoin:
-    """A _UsersJoin is a function of the user's, called with views of the operands in the shape of the box."""
-
-    def __init__(self, join: Join, function: Function) -> None:
-        self.join, self.function = join, function
-
-    def __call__(self, blocks: list[HostArray], shape: tuple[int, ...], place: HostArray | None) -> HostArray:
-        """Return the joined elements of a box."""
-        made: HostArray = _called(
-            np, self.join, self.function, read_only([np.broadcast_to(x, shape) for x in blocks]), shape
-        )
-        return made
+def _joined_by(
+    join: Join, function: Function, blocks: list[HostArray], shape: tuple[int, ...], place: HostArray | None
+) -> HostArray:
+    """Return the joined elements of a box by a function of the user's, which sees the operands in the shape of that."""
+    made: HostArray = _called(np, join, function, read_only([np.broadcast_to(x, shape) for x in blocks]), shape)
+    return made
 
 
 def _called(xp: Any, join: Join, function: Function, blocks: Sequence[Block], shape: tuple[int, ...]) -> Block:

@@ -94,19 +94,9 @@ class KernelFold(NamedTuple):
     end: str = ""
 
     @property
-    def dtypes(self) -> list[DType]:
-        """Return the dtypes of the arrays of the partial."""
-        return [d for d, _ in self.results]
-
-    @property
     def has_index(self) -> bool:
         """Return whether the state has the index of an element."""
         return any(name == "i" for name, _, _ in self.fields)
-
-    @property
-    def field_dtypes(self) -> list[DType]:
-        """Return the dtypes of the fields of the state."""
-        return [d for _, d, _ in self.fields]
 
 
 _F8, _I8, _U8, _BOOL = (np.dtype(c) for c in ("f8", "i8", "u8", "?"))
@@ -256,7 +246,7 @@ def _state(folds: Sequence[KernelFold]) -> str:
     return "\n".join(lines)
 
 
-def _results(folds: Sequence[KernelFold], is_last: bool) -> list[tuple[str, DType, str]]:
+def results_of(folds: Sequence[KernelFold], is_last: bool) -> list[tuple[str, DType, str]]:
     """Return name, dtype and value of what a block stores: the partial if it is the last, else the fields."""
     found = []
     for j, fold in enumerate(folds):
@@ -310,7 +300,7 @@ def reduction_source(generated: Generated, folds: tuple[KernelFold, ...], ndims:
     stored = [(f"y{k}", C_TYPE[d.name]) for k, d in enumerate(generated.stored_types[:n_outputs])]
     others = [*(y for y, _ in stored), "index"]
     arrays = [*(x for x, _ in read), *others]
-    results = _results(folds, is_last)
+    results = results_of(folds, is_last)
     parameters = [
         *(f"const char* p_{x}" for x, _ in read),
         *(f"char* p_{y}" for y, _ in stored),
@@ -369,7 +359,7 @@ def merge_source(folds: tuple[KernelFold, ...]) -> str:
 
     Its arguments are the fields, each of (shares, kept elements), the arrays of the partials, then as of a reduction.
     """
-    fields, results = _results(folds, False), _results(folds, True)
+    fields, results = results_of(folds, False), results_of(folds, True)
     parameters = [
         *(f"const char* f_{z}" for z, _, _ in fields),
         *(f"char* p_{z}" for z, _, _ in results),

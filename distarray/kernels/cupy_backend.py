@@ -30,6 +30,7 @@ from distarray.kernels.cuda_reductions import (
     is_across,
     merge_source,
     reduction_source,
+    results_of,
     shares,
 )
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
@@ -222,8 +223,7 @@ class CupyBackend(Backend):
         n_shares = shared.grid[1]
 
         def made(is_last: bool, n: int) -> list[Block]:
-            dtypes = [d for fold in folds for d in (fold.dtypes if is_last else fold.field_dtypes)]
-            return [self.cupy.empty((n, kept.n), d) for d in dtypes]
+            return [self.cupy.empty((n, kept.n), d) for _, d, _ in results_of(folds, is_last)]
 
         results = made(n_shares == 1, n_shares)
         source = reduction_source(generated, folds, (kept.ndim, reduced.ndim), n_shares == 1)

@@ -90,13 +90,8 @@ def backend_for(device: str, member: int = 0) -> Backend:
         return _strict(member % 2 + 1 if index is None else index)
     if index is not None:
         return _cupy(index, False)
-    return _cupy(_turn(member), True)
-
-
-def _turn(member: int) -> int:
-    """Return whose turn it is to have a GPU of this process: its members', or the worker's that the process is."""
     rank = worker_rank()
-    return member if rank is None else rank
+    return _cupy(member if rank is None else rank, True)
 
 
 def worker_rank() -> int | None:

@@ -220,7 +220,8 @@ def generate(
         canonical = numpy_name(instruction.function)
         known = []
         for x in instruction.inputs:
-            known.append(dtypes[x] if isinstance(x, int) else _scalar_type(scalars[x.index]))
+            of = dtypes[x] if isinstance(x, int) else scalars[x.index]
+            known.append(np.dtype(of) if isinstance(of, type) and issubclass(of, np.generic) else of)
         casts = loop_dtypes(canonical, tuple(known), instruction.dtype)
         terms = []
         for x, d, loop in zip(instruction.inputs, known, casts, strict=True):
@@ -273,10 +274,6 @@ def _of_unlike_signs(
     if kinds[0] == "u":
         (x, y), canonical = (y, x), _TURNED.get(canonical, canonical)
     return language.filled(_UNLIKE_SIGNS[canonical], [x, language.typed(x, np.dtype(np.uint64)), y], np.dtype(bool))
-
-
-def _scalar_type(of: type) -> DType | type:
-    return np.dtype(of) if issubclass(of, np.generic) else of
 
 
 def _of_table(canonical: str, terms: Sequence[str], loop: DType, language: Language) -> str | None:

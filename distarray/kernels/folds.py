@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,10 +60,7 @@ class _UserReduction:
     def finish(self, xp: Any, partial: Any, shape: Shape, dtype: DType, params: Params) -> Block:
         with inside_task():
             result = xp.asarray(params[1].aggregate(xp, [partial]))
-        n = 1
-        for extent in shape:
-            n *= extent
-        if result.size != n:
+        if result.size != prod(shape):
             raise ValueError(f"reduction: aggregate gave a result of shape {result.shape}, expected {shape}")
         return astype(xp, xp.reshape(result, shape), dtype)
 

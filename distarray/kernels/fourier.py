@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.kernels.namespaces import Block, Namespace, dtype_of, is_strict, placed
+from distarray.kernels.namespaces import Block, Namespace, dtype_of, indices, is_strict
 from distarray.kernels.slices import boxes, slice_extents
 from distarray.sharding.prime import prime_factors
 from distarray.types import DType
@@ -76,11 +76,6 @@ def scratch_nbytes(x_shape: Sequence[int], x_dtype: DType, params: Any) -> int:
     return rows + 5 * cast
 
 
-def _indices(backend: Any, start: int, stop: int, step: int = 1) -> Block:
-    xp = backend.xp
-    return xp.arange(start, stop, step, dtype=xp.int64, **placed(xp, backend))
-
-
 def _unit(xp: Namespace, turns: Block, n: int, sign: int) -> Block:
     """Return ``exp(sign * 2i * pi * turns / n)``; whole turns are taken off while numbers are exact."""
     angle = xp.astype(turns % n, xp.float64) * (sign * 2.0 * math.pi / n)
@@ -96,9 +91,9 @@ def _twiddle(backend: Any, box: Any, shape: Any, dtype: Any, params: Any, runtim
     (top, bottom), (left, right) = box
     n, width = shape[0] * shape[1], right - left
     step = math.isqrt(max(width - 1, 0)) + 1
-    rows = xp.reshape(_indices(backend, top, bottom), (-1, 1))
-    coarse = _unit(xp, rows * xp.reshape(_indices(backend, left, right, step), (1, -1)), n, runtime)
-    fine = _unit(xp, rows * xp.reshape(_indices(backend, 0, step), (1, -1)), n, runtime)
+    rows = xp.reshape(indices(backend, top, bottom), (-1, 1))
+    coarse = _unit(xp, rows * xp.reshape(indices(backend, left, right, step), (1, -1)), n, runtime)
+    fine = _unit(xp, rows * xp.reshape(indices(backend, 0, step), (1, -1)), n, runtime)
     made = xp.reshape(coarse[:, :, None] * fine[:, None, :], (bottom - top, -1)) if width else coarse
     return xp.astype(made[:, :width], dtype_of(xp, np.dtype(dtype)))
 
@@ -110,7 +105,7 @@ def _chirp(backend: Any, box: Any, shape: Any, dtype: Any, params: Any, runtime:
     xp = backend.xp
     ((low, high),) = box
     n, sign = runtime
-    position = _indices(backend, low, high)
+    position = indices(backend, low, high)
     j = position if shape[0] == n else xp.minimum(position, shape[0] - position)
     made = _unit(xp, j * j, 2 * n, sign)
     return xp.astype(xp.where(j < n, made, xp.zeros_like(made)), dtype_of(xp, np.dtype(dtype)))

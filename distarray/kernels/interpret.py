@@ -417,7 +417,8 @@ def made_ready(node: Expr, readers: Readers) -> Callable[[dict[int, Any]], Any]:
 
 def _map(node: Expr, values: dict[int, Any], readers: Readers) -> HostArray:
     args = [values[id(o)] if type(o) is Expr else o for o in node.operands]
-    function = _function(node.op.name, node.params, node.dtype, args)
+    dtypes = tuple([a.dtype if type(a) is np.ndarray else None for a in args])
+    function = elementwise(node.op.name, node.params, node.dtype, dtypes)
     out = None
     shape = node.shape
     # The block of an operand that ends here is taken over, as numpy does it with temporaries.
@@ -443,10 +444,6 @@ def _cost(node: Expr) -> int:
 def is_quick_map(node: Expr) -> bool:
     """Return whether an elementwise operation is as fast as memory."""
     return is_quick(numpy_name(node.op.name))
-
-
-def _function(name: str, params: tuple[Any, ...], dtype: DType, args: Sequence[Any]) -> Elementwise:
-    return elementwise(name, params, dtype, tuple([a.dtype if type(a) is np.ndarray else None for a in args]))
 
 
 def called(

@@ -491,7 +491,8 @@ class _Moments(Monoid):
         # Of two empty partials the total is 0: any divisor gives 0.
         share = xp.astype(k, real) / xp.astype(xp.where(total == 0, xp.ones_like(total), total), real)
         delta = other_mean - mean
-        distance = xp.real(delta) ** 2 + xp.imag(delta) ** 2 if _is_complex(xp, delta) else delta * delta
+        is_complex = xp.isdtype(delta.dtype, "complex floating")
+        distance = xp.real(delta) ** 2 + xp.imag(delta) ** 2 if is_complex else delta * delta
         m2 = m2 + other_m2 + distance * (xp.astype(n, real) * share)
         return total, mean + delta * xp.astype(share, mean.dtype), m2
 
@@ -514,10 +515,6 @@ class _Moments(Monoid):
 
 def _real(dtype: DType) -> DType:
     return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
-
-
-def _is_complex(xp: Any, x: Any) -> bool:
-    return bool(xp.isdtype(x.dtype, "complex floating"))
 
 
 #: By the kind of a reducing loop.

@@ -42,6 +42,11 @@ def placed(xp: Namespace, like: Any) -> dict[str, Any]:
     return {"device": like.device} if is_strict(xp) else {}
 
 
+def indices(backend: Any, start: int, stop: int, step: int = 1) -> Block:
+    """Return whole numbers of 64 bits where a backend has its blocks, from `start` on."""
+    return backend.xp.arange(start, stop, step, dtype=backend.xp.int64, **placed(backend.xp, backend))
+
+
 def loop_dtype(dtype: DType) -> DType | None:
     """Return what chooses a ufunc's loop: none that has a unit, numpy takes that from the operand."""
     return None if dtype.kind in "mM" else dtype

@@ -176,10 +176,6 @@ def _qr_tile(xp: Namespace, rows: Block, *, params: Params) -> tuple[Block, Bloc
     return q, r
 
 
-def _qr_r_tile(xp: Namespace, rows: Block, *, params: Params) -> Block:
-    return qr_r(xp, rows, params=())
-
-
 def _qr_join(xp: Namespace, q: Block, above: Block, *, params: Params) -> Block:
     """Return a row block of `Q` from its own one and its part of the one above in the tree."""
     return q[:, : above.shape[0]] @ above
@@ -315,7 +311,7 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "qr_forward": _qr_forward,
     "qr_join": _qr_join,
     "qr_panel": _qr_panel,
-    "qr_r_tile": _qr_r_tile,
+    "qr_r_tile": qr_r,
     "qr_signs": _qr_signs,
     "qr_tile": _qr_tile,
 }

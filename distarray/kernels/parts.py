@@ -55,13 +55,22 @@ def in_parts(parting: Parting | None, blocks: Sequence[Array], kernel: Callable[
         return kernel(blocks)
     assert not parting.halo, "kernels whose operands have halos fill a block"
     extent = next(b.shape[axis] for b, axis in zip(blocks, parting.operands, strict=True) if axis >= 0)
-    joined = _JoinedParts(extent, parting.results)
+    lock = threading.Lock()
+    wholes: list[Array] = []
 
     def part(begin: int, end: int) -> None:
-        joined.put(slice(begin, end), kernel(_parts_of(parting, blocks, 0, range(begin, end))))
+        made = kernel(_parts_of(parting, blocks, 0, range(begin, end)))
+        here = made if isinstance(made, tuple) else (made,)
+        with lock:
+            if not wholes:
+                for block, axis in zip(here, parting.results, strict=True):
+                    shape = (*block.shape[:axis], extent, *block.shape[axis + 1 :])
+                    wholes.append(NUMPY.empty(shape, block.dtype, NUMPY.layout_of(block)))
+        for whole, block, axis in zip(wholes, here, parting.results, strict=True):
+            _cut(whole, axis, slice(begin, end))[...] = block
 
     run_along(extent, parting.n, part)
-    return joined.blocks[0] if len(joined.blocks) == 1 else tuple(joined.blocks)
+    return wholes[0] if len(wholes) == 1 else tuple(wholes)
 
 
 def _parts_of(parting: Parting, blocks: Sequence[Array], start: int, loop: range) -> list[Array]:
@@ -76,32 +85,3 @@ def _parts_of(parting: Parting, blocks: Sequence[Array], start: int, loop: range
 
 def _cut(block: Array, axis: int, place: slice) -> Array:
     return block if axis < 0 else block[(*[slice(None)] * axis, place)]
-
-
-class _JoinedParts:
-    """A _JoinedParts joins the blocks of parts to whole ones, each as soon as it is there.
-
-    Parameters
-    ----------
-    extent
-        Of the loop that is cut.
-    axes
-        By result the axis along which it runs.
-    """
-
-    def __init__(self, extent: int, axes: Sequence[int]) -> None:
-        self._extent = extent
-        self._axes = axes
-        self._lock = threading.Lock()
-        self.blocks: list[Array] = []
-
-    def put(self, place: slice, made: Any) -> None:
-        """Take what a part gives, a block or several; from any thread."""
-        blocks = made if isinstance(made, tuple) else (made,)
-        with self._lock:
-            if not self.blocks:
-                for block, axis in zip(blocks, self._axes, strict=True):
-                    shape = (*block.shape[:axis], self._extent, *block.shape[axis + 1 :])
-                    self.blocks.append(NUMPY.empty(shape, block.dtype, NUMPY.layout_of(block)))
-        for whole, block, axis in zip(self.blocks, blocks, self._axes, strict=True):
-            _cut(whole, axis, place)[...] = block

@@ -427,12 +427,9 @@ def _between_tiles(xp: Namespace, x: Block, limits: Block, params: Params) -> Bl
     return x[inside]
 
 
-def _partition(xp: Namespace, x: Block, *, params: Params) -> Block:
-    return xp.partition(x, params[0], axis=-1)
-
-
-def _argpartition(xp: Namespace, x: Block, *, params: Params) -> Block:
-    return xp.argpartition(x, params[0], axis=-1)
+def _partitioned(name: str) -> Callable[..., Block]:
+    """Return a function of ``xp`` along the last axis; params: (places that hold what they hold in order,)."""
+    return lambda xp, x, *, params: getattr(xp, name)(x, params[0], axis=-1)
 
 
 def _lexsort(xp: Namespace, *keys: Block, params: Params) -> Block:
@@ -539,7 +536,7 @@ def _quantiles(name: str) -> Callable[..., Block]:
 
 #: As `tables.BLOCK`: ``(xp, *blocks, params=params) -> block``, or a tuple of blocks.
 BLOCK: dict[str, Callable[..., Any]] = {
-    "argpartition": _argpartition,
+    "argpartition": _partitioned("argpartition"),
     "argsort": argsort,
     "between_tiles": _between_tiles,
     "bincount_tiles": _bincount_tiles,
@@ -553,7 +550,7 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "merge_tiles": _merge_tiles,
     "nanmedian": _of_rows("nanmedian"),
     "nanquantile": _quantiles("nanquantile"),
-    "partition": _partition,
+    "partition": _partitioned("partition"),
     "pick_tiles": _pick_tiles,
     "quantile": _quantiles("quantile"),
     "rank_tiles": _rank_tiles,

@@ -49,14 +49,12 @@ class BlockFiles:
     boundaries: tuple[tuple[int, ...], ...]
     checksums: tuple[int | None, ...]
 
+    grain = None  # blocks have no regular extents
+
     @property
     def shape(self) -> Shape:
         """Return the shape of the array."""
         return tuple([bounds[-1] for bounds in self.boundaries])
-
-    @property
-    def grain(self) -> None:
-        """Return that blocks have no regular extents."""
 
     def path(self, box: Box) -> str:
         """Return the file of the block of a box: named by where it begins."""

@@ -24,7 +24,7 @@ from distarray.expr.lens import windows_of
 from distarray.expr.params import IndexParams
 from distarray.kernels import fourier, ufuncs, window_products
 from distarray.kernels.masks import where_true
-from distarray.kernels.namespaces import Block, Namespace, Params, dtype_of, is_strict, placed
+from distarray.kernels.namespaces import Block, Namespace, Params, dtype_of, indices, is_strict, placed
 from distarray.sharding.boxes import Box
 from distarray.types import DType
 
@@ -59,7 +59,7 @@ def _arange(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, par
     ((lo, hi),) = box
     xp = backend.xp
     first, second = runtime
-    index = _index(backend, lo, hi, np.dtype(np.int64))
+    index = indices(backend, lo, hi)
     # numpy's fill: x[i] = first + i * (second - first), in the dtype of the result; x[0] and x[1] are given.
     if dtype.kind in "biumM":
         bits = np.dtype(np.int64 if dtype.kind in "mMbi" else np.uint64)
@@ -96,16 +96,12 @@ def _floats(backend: Any, index: Block, first: Any, second: Any) -> Block:
         return backend.xp.astype(index, dtype_of(backend.xp, working)) * float(step) + float(start)
 
 
-def _index(backend: Any, lo: int, hi: int, dtype: DType) -> Block:
-    return backend.xp.arange(lo, hi, dtype=dtype_of(backend.xp, dtype), **placed(backend.xp, backend))
-
-
 def _linspace(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params: Params, runtime: Any) -> Block:
     ((lo, hi),) = box
     xp = backend.xp
     v = runtime
     floating = np.dtype(v.dtype)
-    y = xp.astype(_index(backend, lo, hi, np.dtype(np.int64)), dtype_of(xp, floating))
+    y = xp.astype(indices(backend, lo, hi), dtype_of(xp, floating))
     with np.errstate(all="ignore"):
         if v.div:
             y = y / v.div
@@ -129,8 +125,8 @@ def _tri(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params
     xp, k = backend.xp, runtime + top - left
     if not is_strict(xp):
         return xp.tri(bottom - top, right - left, k, dtype=dtype)
-    rows = xp.reshape(_index(backend, 0, bottom - top, np.dtype(np.int64)), (-1, 1))
-    return xp.astype(_index(backend, 0, right - left, np.dtype(np.int64)) <= rows + k, dtype_of(xp, dtype))
+    rows = xp.reshape(indices(backend, 0, bottom - top), (-1, 1))
+    return xp.astype(indices(backend, 0, right - left) <= rows + k, dtype_of(xp, dtype))
 
 
 #: Elements that kernels of several steps make at a time on the host: what they need in between stays in cache.

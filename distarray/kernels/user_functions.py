@@ -44,7 +44,9 @@ def _function(xp: Any, *blocks: Block, params: Params) -> Any:
     seen = read_only(blocks)
     with inside_task():
         result = function(*seen)
-    shapes = _promised(ShardingRule.parse(rule), [tuple(b.shape) for b in blocks])
+    given, parsed = [tuple(b.shape) for b in blocks], ShardingRule.parse(rule)
+    extents = parsed.bind(given)
+    shapes = [tuple([1 if loop == "1" else extents[loop] for loop in term]) for term in parsed.resolve(given).results]
     if len(shapes) == 1:
         result = (result,)
     elif not isinstance(result, tuple | list) or len(result) != len(shapes):
@@ -59,12 +61,6 @@ def _function(xp: Any, *blocks: Block, params: Params) -> Any:
             )
         made.append(cast_block(block, dtypes[k]) if dtypes else block)
     return made[0] if len(made) == 1 else tuple(made)
-
-
-def _promised(rule: ShardingRule, shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return the shape of each result for blocks of these shapes."""
-    extents = rule.bind(shapes)
-    return [tuple([1 if loop == "1" else extents[loop] for loop in term]) for term in rule.resolve(shapes).results]
 
 
 def cast_block(block: Block, dtype: DType | str) -> Block:

@@ -23,7 +23,7 @@ broadcast.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -372,9 +372,5 @@ def _parse(text: str) -> ShardingRule:
 
 
 def _terms(text: str) -> _Terms:
-    return tuple(_term(part.split()) for part in text.split(","))
-
-
-def _term(words: Iterable[str]) -> tuple[str, ...]:
-    words = tuple(words)
-    return () if words == ("()",) else words
+    terms = [tuple(part.split()) for part in text.split(",")]
+    return tuple([() if words == ("()",) else words for words in terms])
