@@ -404,18 +404,12 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
     measured = [part.measured for part in parts if part.measured is not None]
     growths = [m.growth_bytes for m in measured if m.growth_bytes is not None]
     whole = Measured(
-        sum([m.wall_seconds for m in measured]),
-        sum([m.seconds for m in measured]),
-        sum([m.tasks for m in measured]),
-        sum([m.moved_bytes for m in measured]),
-        sum([m.messages for m in measured]),
-        max(growths, default=None),
-        max([m.peak_bytes for m in measured], default=0),
-        sum([m.beside_bytes for m in measured]),
+        growth_bytes=max(growths, default=None),
+        peak_bytes=max([m.peak_bytes for m in measured], default=0),
+        **_totals(measured, "wall_seconds", "seconds", "tasks", "moved_bytes", "messages", "beside_bytes"),
     )
     return replace(
         last,
-        n_operations=sum([part.n_operations for part in parts]),
         stages=tuple([stage for part in parts for stage in part.stages]),
         plain=None,
         planner=next((part.planner for part in reversed(parts) if part.planner is not None), None),
@@ -425,13 +419,14 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
         limit_bytes=next((part.limit_bytes for part in reversed(parts) if part.limit_bytes), 0),
         peak_bytes=max([part.peak_bytes for part in parts]),
         growth_bytes=max([part.growth_bytes for part in parts]),
-        host_bytes=sum([part.host_bytes for part in parts]),
-        products_bound_bytes=sum([part.products_bound_bytes for part in parts]),
-        saved_seconds=sum([part.saved_seconds for part in parts]),
-        programs=sum([part.programs for part in parts]),
         passes=tuple({id(p): p for part in parts for p in part.passes}.values()),
         measured=whole if measured else None,
+        **_totals(parts, "n_operations", "host_bytes", "products_bound_bytes", "saved_seconds", "programs"),
     )
+
+
+def _totals(of: Sequence[Any], *names: str) -> dict[str, Any]:  # numbers
+    return {name: sum([getattr(each, name) for each in of]) for name in names}
 
 
 # -- words ------------------------------------------------------------------------------------------------------
