@@ -18,6 +18,7 @@ from distarray.arguments import naming, shown
 from distarray.array import elements, writes
 from distarray.array.by_numpy import are_integers, get_by_numpy, may_have_arrays
 from distarray.array.chunks import Chunked
+from distarray.array.contraction_order import planned_cost
 from distarray.array.dask_protocol import Collection
 from distarray.array.driven import drive
 from distarray.array.environment import environment, forced_parts, use
@@ -34,7 +35,7 @@ from distarray.expr.bind import bind_get
 from distarray.expr.expr import GET
 from distarray.expr.indexing import Advanced, Basic, Index, is_mask, known_index, parse_index
 from distarray.expr.lens import Component, Link, Reshape, get
-from distarray.ops import elementwise, paths
+from distarray.ops import elementwise
 from distarray.ops.creation import full_like
 from distarray.runtime import small
 from distarray.types import HostArray
@@ -430,13 +431,6 @@ def _check_gather(x: Handle) -> None:
         warn_user(f"gathering {n} bytes into this process (gather-warn-bytes = {warn})", UserWarning)
 
 
-def _planned_cost(factors: paths.Factors, steps: tuple[paths.PathStep, ...], objective: Any) -> float:
-    """Return what an order of contractions costs; the planner is loaded when there is a choice of them."""
-    from distarray.array.contraction_order import planned_cost
-
-    return planned_cost(factors, steps, objective)
-
-
 hooks.adopt = lambda: (environment(), DistArray._on)
 hooks.drive = drive
-hooks.planned_cost = _planned_cost
+hooks.planned_cost = planned_cost

@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import Literal
 
 from distarray.ops.paths import Factors, PathStep
-from distarray.planner.eindecomp import EinGraph, EinOp, Input, plan
 
 Objective = Literal["time", "paper"]
 
@@ -14,6 +13,8 @@ Objective = Literal["time", "paper"]
 @lru_cache(maxsize=1024)
 def planned_cost(factors: Factors, steps: tuple[PathStep, ...], objective: Objective) -> float:
     """Return what the best plan costs for the products of an order on the members that there are."""
+    from distarray.planner.eindecomp import EinGraph, EinOp, Input, plan  # late: where there is a choice of orders
+
     layouts = factors.parts or (None,) * len(factors.terms)
     inputs = {
         f"x{i}": Input(tuple([factors.extents[k] for k in term]), layout, itemsize=factors.itemsize)

@@ -16,7 +16,6 @@ import numpy as np
 from distarray.arguments import NOT_GIVEN, integer, memory_order, naming, shown
 from distarray.array.handle import is_scalar
 from distarray.array.namespace import namespace
-from distarray.array.number_attributes import OfNumber
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.expr.lens import Bits
@@ -24,6 +23,30 @@ from distarray.ops import elementwise, lenses
 from distarray.types import AxesLike, DTypeLike
 
 _CLASS = type  # which a parameter hides
+
+
+class OfNumber:
+    """An OfNumber is what numpy's numbers of some dtypes have, and its arrays have not (``is_integer``, ``numerator``),
+    as an attribute of arrays of such a dtype without axes, which stand for both. A method computes when it is called,
+    all else when it is read.
+    """
+
+    __slots__ = ("name",)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, x: Any, owner: type) -> Any:  # whatever the attribute is
+        if x is None:
+            return self
+        if x.ndim or not hasattr(x.dtype.type, self.name):
+            raise AttributeError(
+                f"{owner.__name__!r} object has no attribute {self.name!r}: numbers may have it, not "
+                f"what is of dtype {x.dtype} and shape {x.shape}"
+            )
+        if callable(getattr(x.dtype.type, self.name)):
+            return lambda: getattr(x._host()[()], self.name)()
+        return getattr(x._host()[()], self.name)
 
 
 class Methods:
