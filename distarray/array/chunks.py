@@ -20,7 +20,7 @@ from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment, cut_of
 from distarray.sharding.cuts import MAX_TILES
 from distarray.sharding.mesh import Mesh, is_wave
-from distarray.sharding.prime import prime_mesh
+from distarray.sharding.prime import dealt_out, prime_mesh
 from distarray.sharding.sharding import Sharding
 
 Chunks = tuple[tuple[int, ...], ...]
@@ -330,19 +330,13 @@ def _most(deals: _Deals, chunks: Sequence[Sequence[int]]) -> int:
 def _deals_over_several(chunks: Sequence[Sequence[int]], mesh: Mesh) -> _Deals | None:
     """Return chunks dealt out over the prime axes of a mesh so that the member with most has as little as can be."""
     fine = prime_mesh(mesh)
-    n_chunks = [len(sizes) for sizes in chunks]
     if len(chunks) ** len(fine.names) > MAX_DEALS:
         return None
-    best: _Deals | None = None
+    found: list[_Deals] = []
     for way in itertools.product(range(len(chunks)), repeat=len(fine.names)):
-        deals: _Deals = []
-        for axis, n in enumerate(n_chunks):
-            over = [i for i, a in enumerate(way) if a == axis]
-            counts = _even(n, prod([fine.sizes[i] for i in over]))
-            deals.append((tuple([fine.names[i] for i in reversed(over)]), counts))
-        if best is None or _most(deals, chunks) < _most(best, chunks):
-            best = deals
-    return best
+        dealt = zip(dealt_out(fine.names, way, len(chunks)), chunks, strict=True)
+        found.append([(over, _even(len(sizes), prod(map(fine.axis_size, over)))) for over, sizes in dealt])
+    return min(found, key=lambda deals: _most(deals, chunks))
 
 
 def _padded(edges: Sequence[int], counts: Sequence[int]) -> list[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -75,16 +75,37 @@ class TotalAccumulator:
 
 
 class Accumulator:
-    """An Accumulator is the partials of the slices of one reduction, merged in pairs of equal weight (`Pairs`)."""
+    """An Accumulator is the partials of the slices of one reduction, merged in pairs of equal weight (`Pairs`) where
+    they lie on top of each other, and put side by side otherwise.
 
-    def __init__(self, reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...]) -> None:
+    Parameters
+    ----------
+    shape
+        Of the box.
+    extents
+        Of the slices. None: boxes of any extents come, whose partials stay as they are.
+    empty
+        Makes an array of a shape and a dtype.
+    """
+
+    def __init__(
+        self,
+        reduction: Reduction,
+        shape: tuple[int, ...],
+        extents: tuple[int, ...] | None,
+        empty: Callable[..., Any] = POOL.take,
+    ) -> None:
         self.reduction = reduction
         self.monoid: Monoid = MONOIDS[reduction.monoid]
         self.kept = tuple(axis for axis in range(len(shape)) if axis not in reduction.axes)
         self.shape = tuple(1 if axis in reduction.axes else n for axis, n in enumerate(shape))
-        self.per_region = math.prod(-(-shape[axis] // extents[axis]) for axis in reduction.axes)
-        self.is_single = all(shape[axis] == extents[axis] for axis in self.kept)
-        self.waiting: dict[tuple[int, ...], Pairs] = {}
+        self.empty = empty
+        self.is_own = extents is not None
+        #: After how many partials those of a region are put in their place; 0: at the end, where they may be all.
+        self.per_region = 0
+        if extents is not None and any(shape[axis] != extents[axis] for axis in self.kept):
+            self.per_region = math.prod(-(-shape[axis] // extents[axis]) for axis in reduction.axes)
+        self.waiting: dict[tuple[int, ...], tuple[Pairs, tuple[slice, ...]]] = {}
         self.done: Partial | None = None
 
     def partial(self, block: HostArray, where: _Where, within: Within) -> Partial:
@@ -99,28 +120,30 @@ class Accumulator:
         """Add what the next slice came to."""
         box = _box(where)
         region = tuple([box[axis].start for axis in self.kept])
-        pairs = self.waiting.get(region)
-        if pairs is None:
-            pairs = self.waiting[region] = Pairs(self.monoid, is_own=True)
+        if region not in self.waiting:
+            self.waiting[region] = Pairs(self.monoid, is_own=self.is_own), box
+        pairs, _ = self.waiting[region]
         pairs.add(partial)
         if pairs.n == self.per_region:
             del self.waiting[region]
             self._put(pairs.result(), box)
 
     def _put(self, partial: Partial, box: tuple[slice, ...]) -> None:
-        if self.is_single:
-            self.done = partial
-            return
         is_one = self.monoid.n_arrays == 1
         parts = (partial,) if is_one else partial
         if self.done is None:
-            whole = tuple(POOL.take(self.shape, p.dtype) for p in parts)
+            whole = tuple(self.empty(self.shape, p.dtype) for p in parts)
             self.done = whole[0] if is_one else whole
         where = tuple(s if axis in self.kept else slice(None) for axis, s in enumerate(box))
         for whole, part in zip((self.done,) if is_one else self.done, parts, strict=True):
             whole[where] = part
 
     def result(self) -> Partial:
+        if self.done is None and len(self.waiting) == 1:
+            ((pairs, _),) = self.waiting.values()
+            return pairs.result()
+        for pairs, box in self.waiting.values():
+            self._put(pairs.result(), box)
         return self.done
 
 

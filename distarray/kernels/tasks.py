@@ -20,6 +20,7 @@ import numpy as np
 from distarray.expr.indexing import highest_position
 from distarray.expr.params import IndexParams
 from distarray.kernels import tables
+from distarray.kernels.accumulators import Accumulator
 from distarray.kernels.backends import empty_for
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
@@ -30,7 +31,7 @@ from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS, Pairs
 from distarray.kernels.parts import filled, in_parts
 from distarray.kernels.reporting import Event, Source, hearing, report
-from distarray.kernels.specs import COPY, Array, Finish, Generate, Link, Mosaic, Read, Region, StageSpec, TileSpec
+from distarray.kernels.specs import COPY, Array, Generate, Link, Mosaic, Read, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
 
 
@@ -189,7 +190,7 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
             target[...] = stage.scalars[stage.filled]
         else:
             outs.append(target)
-    partials = [_OfRegions(finish, tile) for finish in stage.finishes]
+    partials = [Accumulator(reduction, tile.shape, None, backend.empty) for reduction in program.reductions]
     problems: list[Event] = []
     modes = stage.modes
     with hearing("reduce", stage.where) if partials else nullcontext():
@@ -202,57 +203,19 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
             )
             problems += outcome.events
             for found, partial in zip(partials, outcome.partials, strict=True):
-                found.add(region, partial)
+                found.add(partial, place or tuple(map(slice, (0,) * len(tile.shape), tile.shape)))
         if copy_back is not None and stage.filled < 0:
             copy_back[...] = outs[-1]
         if problems:
             report(problems, stage.where)
         for finish, shape, found in zip(stage.finishes, tile.finish, partials, strict=True):
-            partial = found.result(backend)
+            partial = found.result()
             results.append(partial if shape is None else finish(partial, shape, backend))
     if new_base is not None:
         results.append(new_base)
     if tile.is_unfinished:
         return Unfinished(results)
     return results[0] if len(results) == 1 else tuple(results)
-
-
-class _OfRegions:
-    """An _OfRegions puts the partial result of a tile together from those of its regions, which may lie side by side or
-    on top of each other.
-    """
-
-    def __init__(self, finish: Finish, tile: TileSpec) -> None:
-        self._finish = finish
-        self._tile = tile
-        #: By where they begin along the axes that stay: the partials of regions on top of each other, and their shape.
-        self._cells: dict[tuple[int, ...], tuple[Pairs, tuple[int, ...]]] = {}
-
-    def add(self, region: Region, partial: Any) -> None:
-        cell = tuple([s for a, s in enumerate(region.start) if a not in self._finish.axes])
-        if cell not in self._cells:
-            self._cells[cell] = Pairs(MONOIDS[self._finish.monoid]), region.shape
-        self._cells[cell][0].add(partial)
-
-    def result(self, backend: Any) -> Any:
-        axes, tile = self._finish.axes, self._tile
-        merged = {cell: (pairs.result(), shape) for cell, (pairs, shape) in self._cells.items()}
-        first: Any = next(iter(merged.values()))[0]  # an array, or a tuple of them
-        if len(merged) == 1:
-            return first
-        kept = [a for a in range(len(tile.shape)) if a not in axes]
-        several = isinstance(first, tuple)
-        outs = []
-        for k in range(len(first) if several else 1):
-            sample = first[k] if several else first
-            out = backend.empty(tuple(1 if a in axes else n for a, n in enumerate(tile.shape)), sample.dtype)
-            for cell, (partial, shape) in merged.items():
-                where: list[slice] = [slice(None)] * len(tile.shape)
-                for a, s in zip(kept, cell, strict=True):
-                    where[a] = slice(s - tile.offset[a], s - tile.offset[a] + shape[a])
-                out[tuple(where)] = partial[k] if several else partial  # type: ignore[index]  # a tuple, like the first
-            outs.append(out)
-        return tuple(outs) if several else outs[0]
 
 
 def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: Array) -> Array | list[Array]:
