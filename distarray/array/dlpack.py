@@ -8,6 +8,7 @@ on. What is exported is therefore always the memory of the array itself, and ``c
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -109,8 +110,5 @@ def _whole_block(base: Base, lens: Lens = ()) -> Any:
 
 def _n_shards(memo: Stored) -> int:
     """Return the parts of the array on different members: tiles, but for those that are waves of one member."""
-    n = 1
-    for axes in memo.sharding.axes:
-        for name in axes:
-            n *= 1 if is_wave(name) else memo.sharding.mesh.axis_size(name)
-    return n
+    names = [name for axes in memo.sharding.axes for name in axes if not is_wave(name)]
+    return prod(map(memo.sharding.mesh.axis_size, names))

@@ -30,7 +30,7 @@ from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 from distarray.kernels.slices import Box, boxes, slice_extents
 from distarray.kernels.specs import LoopSlices
-from distarray.kernels.user_functions import read_only
+from distarray.kernels.user_functions import cast_block, read_only
 from distarray.types import DType, HostArray
 
 if TYPE_CHECKING:
@@ -210,13 +210,10 @@ def _on_numpy(
     dtype: DType,
 ) -> HostArray:
     monoid = MONOIDS[agg]
-    state = monoid.state(dtype) if space.reduced else dtype
-    out: HostArray = backend.empty(space.kept_shape, state)
+    out: HostArray = _result_of(monoid, space, dtype, backend)
     if 0 in space.extents:
-        if 0 not in space.kept_shape:
-            out[...] = _nothing(monoid, space, dtype, backend)
         return out
-    itemsize = max(state.itemsize, *[step.dtype.itemsize for step in join.steps], join.dtype.itemsize)
+    itemsize = max(out.itemsize, *[step.dtype.itemsize for step in join.steps], join.dtype.itemsize)
     walk = _BoxWalk(operands, space, slice_extents(space.extents, SCRATCH_NBYTES // itemsize))
     joined: Callable[..., HostArray] = (
         _StepsJoin(join, len(operands), prod(walk.extents)) if users is None else partial(_joined_by, join, users)
@@ -243,10 +240,14 @@ def _on_numpy(
     return out
 
 
-def _nothing(monoid: Monoid, space: _LoopNest, dtype: DType, backend: Backend) -> Block:
-    identity = monoid.identity(space.kept_shape, dtype, backend.xp, backend.device)
-    assert identity is not None, "aggregating nothing without an identity raises at the call"
-    return identity
+def _result_of(monoid: Monoid, space: _LoopNest, dtype: DType, backend: Backend) -> Block:
+    """Return an array for the result; where a loop has no elements it is all there."""
+    out = backend.empty(space.kept_shape, monoid.state(dtype) if space.reduced else dtype)
+    if 0 in space.extents and 0 not in space.kept_shape:
+        identity = monoid.identity(space.kept_shape, dtype, backend.xp, backend.device)
+        assert identity is not None, "aggregating nothing without an identity raises at the call"
+        out[...] = identity
+    return out
 
 
 class _BoxWalk:
@@ -382,10 +383,7 @@ def _called(xp: Any, join: Join, function: Function, blocks: Sequence[Block], sh
         made = xp.asarray(function(*blocks))
     if tuple(made.shape) != shape:
         raise ValueError(f"join: {join.name} gave an array of shape {tuple(made.shape)} for arrays of shape {shape}")
-    if isinstance(made.dtype, np.dtype) and made.dtype != join.dtype:
-        if not np.can_cast(made.dtype, join.dtype, "same_kind"):
-            raise TypeError(f"join: {join.name} gave {made.dtype} where dtype={join.dtype} was promised")
-        made = made.astype(join.dtype)
+    made = cast_block(made, join.dtype, f"join: {join.name}")
     return foreign(np.ascontiguousarray(made)) if xp is np else made
 
 
@@ -403,10 +401,8 @@ def _on_device(
 ) -> Block:
     """Run box by box too, by programs: their backends know the functions of their library, and how to fuse them."""
     monoid, xp = MONOIDS[agg], backend.xp
-    out = backend.empty(space.kept_shape, monoid.state(dtype) if space.reduced else dtype)
+    out = _result_of(monoid, space, dtype, backend)
     if 0 in space.extents:
-        if 0 not in space.kept_shape:
-            out[...] = _nothing(monoid, space, dtype, backend)
         return out
     program = _program(len(operands), join, agg, space.reduced, dtype)
     extents = slice_extents(space.extents, DEVICE_BOX)

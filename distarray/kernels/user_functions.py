@@ -63,8 +63,8 @@ def _function(xp: Any, *blocks: Block, params: Params) -> Any:
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def cast_block(block: Block, dtype: DType | str) -> Block:
-    """Return a block in the dtype that was promised of it.
+def cast_block(block: Block, dtype: DType | str, name: str = "the function") -> Block:
+    """Return a block in the dtype that was promised of it; `name` is of what made it, for the text of errors.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def cast_block(block: Block, dtype: DType | str) -> Block:
     if not isinstance(block.dtype, np.dtype) or block.dtype == np.dtype(dtype):  # array_api_strict names its own
         return block
     if not np.can_cast(block.dtype, dtype, "same_kind"):
-        raise TypeError(f"the function gave {block.dtype} where dtype={np.dtype(dtype)} was promised")
+        raise TypeError(f"{name} gave {block.dtype} where dtype={np.dtype(dtype)} was promised")
     return block.astype(dtype)
 
 

@@ -156,28 +156,21 @@ def parse_type(text: str, mesh: Mesh) -> tuple[_DType | None, tuple[int, ...], S
     return dtype, shape, sharding
 
 
-def _parse_dims(text: str, dims: str, mesh: Mesh) -> tuple[Mesh, Any, Any, tuple[int, ...], list[int | None]]:
+def _parse_dims(text: str, dims: str, mesh: Mesh) -> tuple[Mesh, Any, Any, tuple[int, ...], Sequence[int | None]]:
     # Any: nested tuples that the constructor of Sharding checks
-    axes: list[tuple[str, ...]] = []
-    bounds: list[tuple[int, ...] | None] = []
-    shape: list[int] = []
-    tiles: list[int | None] = []
+    rows: list[Any] = []
     for axis, item in enumerate(map(str.strip, _COMMA.split(dims)) if dims.strip() else ()):
         if item.isdecimal():
-            axes.append(())
-            bounds.append(None)
-            shape.append(int(item))
-            tiles.append(None)
+            rows.append(((), None, int(item), None))
             continue
         found = _DIM.fullmatch(item)
         if found is None:
             raise ShardingError(f"{text!r}: axis {axis} is {item!r}; write a size, or tile{{mesh axes}}size")
         mesh, names = _parse_axes(text, found["axes"], mesh)
-        axes.append(names)
-        bounds.append(None if found["bounds"] is None else _parse_ints(text, found["bounds"]))
-        shape.append(int(found["size"]))
-        tiles.append(int(found["tile"]))
-    return mesh, tuple(axes), tuple(bounds), tuple(shape), tiles
+        cut = None if found["bounds"] is None else _parse_ints(text, found["bounds"])
+        rows.append((names, cut, int(found["size"]), int(found["tile"])))
+    axes, bounds, shape, tiles = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return mesh, axes, bounds, shape, tiles
 
 
 def _parse_rest(text: str, rest: str, mesh: Mesh) -> tuple[Mesh, tuple[tuple[str, str], ...], LayoutLike | None]:
