@@ -327,7 +327,7 @@ class Flat(DistArray):
     _index: int
 
     # What is made of it is an array, no Flat.
-    _on = _boxed = __dx_box__ = DistArray._on  # type: ignore[assignment]
+    _on = __dx_box__ = DistArray._on  # type: ignore[assignment]
     _of = DistArray._of  # type: ignore[assignment]
 
     def _view(self, link: Link, *, readonly: bool = False) -> DistArray:  # type: ignore[override]

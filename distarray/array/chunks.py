@@ -81,10 +81,8 @@ class Chunked(Movable):
         """
         return BlocksView(self)
 
-    @property
-    def partitions(self) -> BlocksView[Self]:
-        """Return what `blocks` returns, under the name that dask.dataframe has for it."""
-        return BlocksView(self)
+    #: The blocks, under the name that dask.dataframe has for them.
+    partitions = blocks
 
     def rechunk(
         self,

@@ -121,7 +121,6 @@ class Handle:
         self._lens = self._base.order = (lens,)
         return self
 
-    _boxed = _on
     __dx_box__ = _on
 
     @classmethod

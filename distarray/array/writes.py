@@ -388,7 +388,7 @@ class Updates(Generic[AnyHandle]):
 
     def _combined(self, mode: Mode, value: Any) -> AnyHandle:
         x = self._array
-        return x._boxed(_updated(x, x.__dx_node__(), (), parse_index(self._index, x.shape), mode, value))
+        return x._on(_updated(x, x.__dx_node__(), (), parse_index(self._index, x.shape), mode, value))
 
 
 def update_at(x: Handle, ufunc: str, index: Index, *value: Any) -> None:

@@ -26,13 +26,13 @@ from distarray.kernels.elementwise import loop_dtypes, numpy_name
 from distarray.kernels.monoids import Within
 from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Reduction
-from distarray.kernels.program import Program, Runner
+from distarray.kernels.program import Program
 from distarray.lazy import loaded
 from distarray.sharding.layout import LayoutLike
 from distarray.types import DType
 
 
-class Backend(Runner, Protocol):
+class Backend(Protocol):
     """A Backend makes, moves and computes the blocks of one array library on the device of one member.
 
     Its `name` is ``"numpy"``, ``"cupy"`` or ``"strict"``.
@@ -49,6 +49,7 @@ class Backend(Runner, Protocol):
         Whether functions of `xp` take ``out=``.
     """
 
+    name: str
     xp: Any
     device: Any
     label: str
@@ -93,7 +94,10 @@ class Backend(Runner, Protocol):
         partial: Callable[[Reduction, Block], Any],
         within: Within,
     ) -> tuple[list[Block], list[Any]]:
-        """Run a program, one call of the library per instruction: see `Runner`."""
+        """Return the outputs of a program and the partials of its reductions, by one call of the library per
+        instruction; `partial` makes a partial from a register in full. `within` says where the box lies in the whole
+        loop space.
+        """
         dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
         places = zip(program.outputs, outs or [None] * len(program.outputs), strict=True)
         outputs = [self.empty(shape, dtypes[r]) if out is None else out for r, out in places]

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -64,26 +64,6 @@ MAX_SCHEDULES = 64
 _NOTHING, _CAST = Called(""), Called("cast")
 
 
-class Runner(Protocol):
-    """A Runner runs programs on blocks that are not NumPy's: see `backends.Backend`."""
-
-    name: str
-
-    def run(
-        self,
-        program: Program,
-        inputs: Sequence[Block],
-        scalars: Sequence[Any],
-        shape: tuple[int, ...],
-        outs: Sequence[Block | None] | None,
-        partial: Callable[[Reduction, Block], Any],
-        within: Within,
-    ) -> tuple[list[Block], list[Any]]:
-        """Return the outputs of a program and the partials of its reductions; `partial` makes one from a register in
-        full. `within` says where the box lies in the whole loop space.
-        """
-
-
 @dataclass(frozen=True)
 class Program:
     """A Program is elementwise instructions, the registers to be stored in full, and reductions of registers.
@@ -122,7 +102,7 @@ class Program:
         scalars: Sequence[Any],
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None = None,
-        backend: Runner | None = None,
+        backend: Any = None,  # a `Backend`, which knows programs
         errstate: ErrModes | None = None,
         origin: Sequence[int] | None = None,
         extents: Sequence[int] | None = None,
@@ -167,7 +147,7 @@ class Program:
         scalars: Sequence[Any],
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
-        backend: Runner | None,
+        backend: Any,
         current: list[Called],
         within: Within | None,
         noted: Noted | None = None,
