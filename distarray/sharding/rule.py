@@ -143,6 +143,7 @@ class ShardingRule:
         put(self, "_hash", hash((operands, results, tuple(ordered.items()))))
 
     @staticmethod
+    @lru_cache(maxsize=1024)
     def parse(text: str) -> ShardingRule:
         """Return the rule written as `text`; the inverse of ``str``. Rules are cached by their text.
 
@@ -151,7 +152,22 @@ class ShardingRule:
         ShardingError
             If the text does not follow the grammar.
         """
-        return _parse(text)
+        head, bar, tail = text.partition("|")
+        left, arrow, right = head.partition("->")
+        if not arrow or "->" in right or "|" in tail:
+            raise ShardingError(f"{text!r} is no rule; write for example 'i k, k j -> i j' or 'i j -> i | j: max'")
+        kinds: dict[str, str] = {}
+        for clause in tail.split(",") if bar else ():
+            loop, colon, kind = (part.strip() for part in clause.partition(":"))
+            if not colon or not loop or not kind:
+                raise ShardingError(f"{text!r}: {clause.strip()!r} is no clause; write loop: kind")
+            if loop in kinds:
+                raise ShardingError(f"{text!r}: loop {loop!r} has two clauses, {kinds[loop]!r} and {kind!r}")
+            kinds[loop] = kind
+        try:
+            return ShardingRule(_terms(left) if left.strip() else (), _terms(right), kinds)
+        except ShardingError as error:
+            raise ShardingError(f"{text!r}: {error}") from None
 
     def resolve(
         self, operand_shapes: Sequence[Sequence[int]], result_shapes: Sequence[Sequence[int]] | None = None
@@ -349,26 +365,6 @@ def _check_term(term: tuple[str, ...]) -> None:
         if term.count(loop) > 1:
             # The tiles of such an operand would be the diagonal ones only; a diagonal is a view, not a loop.
             raise ShardingError(f"term '{' '.join(term)}' names loop {loop!r} twice; take the diagonal first")
-
-
-@lru_cache(maxsize=1024)
-def _parse(text: str) -> ShardingRule:
-    head, bar, tail = text.partition("|")
-    left, arrow, right = head.partition("->")
-    if not arrow or "->" in right or "|" in tail:
-        raise ShardingError(f"{text!r} is no rule; write for example 'i k, k j -> i j' or 'i j -> i | j: max'")
-    kinds: dict[str, str] = {}
-    for clause in tail.split(",") if bar else ():
-        loop, colon, kind = (part.strip() for part in clause.partition(":"))
-        if not colon or not loop or not kind:
-            raise ShardingError(f"{text!r}: {clause.strip()!r} is no clause; write loop: kind")
-        if loop in kinds:
-            raise ShardingError(f"{text!r}: loop {loop!r} has two clauses, {kinds[loop]!r} and {kind!r}")
-        kinds[loop] = kind
-    try:
-        return ShardingRule(_terms(left) if left.strip() else (), _terms(right), kinds)
-    except ShardingError as error:
-        raise ShardingError(f"{text!r}: {error}") from None
 
 
 def _terms(text: str) -> _Terms:
