@@ -109,7 +109,6 @@ class Accumulator:
         self.done: Partial | None = None
 
     def partial(self, block: HostArray, where: _Where, within: Within) -> Partial:
-        """Return what a slice comes to."""
         monoid, reduction = self.monoid, self.reduction
         if monoid.n_arrays != 2:  # the only ones with an index
             return monoid.partial(block, reduction.axes, reduction.dtype)
@@ -117,7 +116,6 @@ class Accumulator:
         return monoid.partial(block, reduction.axes, reduction.dtype, Within(start, within.extents))
 
     def add(self, partial: Partial, where: _Where) -> None:
-        """Add what the next slice came to."""
         box = _box(where)
         region = tuple([box[axis].start for axis in self.kept])
         if region not in self.waiting:

@@ -312,7 +312,6 @@ class Folding(Finish):
         return all(self.extents[a] for a in self.axes)
 
     def combine(self, partials: Sequence[Any], backend: Any) -> Any:
-        """Return one partial result of several, in order."""
         return FOLD[self.name].combine(backend, partials, self.params)
 
     def filled(self, late_of: Callable[[int], tuple[Any, ...]]) -> Folding:
