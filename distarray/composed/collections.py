@@ -15,7 +15,7 @@ from distarray.runtime import observations
 from distarray.runtime.watching import draw_progress
 
 if TYPE_CHECKING:
-    from distarray.diagnostics.explain import Explanation
+    from distarray.diagnostics.explanation import Explanation
 
 
 def _xarrays_variables(value: Any) -> list[Any] | None:

@@ -42,8 +42,6 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
 from distarray.tables import format_nbytes
 
-__all__ = ["Explanation", "Measured", "Result", "StageReport", "explain"]
-
 
 def _line(node: Expr) -> str | None:
     """Return the user's line: the path relative to the working directory, or the file and its folder, or the cell."""

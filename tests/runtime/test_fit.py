@@ -13,7 +13,7 @@ from dask._task_spec import Task
 from hypothesis import given, settings
 
 import distarray as dx
-from distarray.diagnostics.explain import Explanation
+from distarray.diagnostics.explanation import Explanation
 from distarray.lower import lower
 from distarray.lower.liveness import Standing, liveness
 from distarray.planner.plan import Plan
