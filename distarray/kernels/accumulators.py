@@ -145,6 +145,13 @@ class Accumulator:
         return self.done
 
 
+def accumulator(
+    reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...]
+) -> TotalAccumulator | Accumulator:
+    """Return what adds up slices of these extents of a box."""
+    return (TotalAccumulator if reduction.is_total(shape) else Accumulator)(reduction, shape, extents)
+
+
 def _box(where: _Where) -> tuple[slice, ...]:
     return where if isinstance(where, tuple) else (where,)
 

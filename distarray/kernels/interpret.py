@@ -20,6 +20,7 @@ from distarray.expr.errstates import mode_of, modes_to_hear, say, text_of
 from distarray.expr.expr import Expr, late_params
 from distarray.expr.instructions import Instruction, Operand, RuntimeScalar
 from distarray.kernels import tables
+from distarray.kernels.accumulators import accumulator
 from distarray.kernels.backends import NUMPY, empty_for
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
@@ -28,11 +29,11 @@ from distarray.kernels.elementwise import Elementwise, elementwise, event_name, 
 from distarray.kernels.folds import FOLD
 from distarray.kernels.listening import Listener, listener
 from distarray.kernels.loans import copied, is_ours, owned, reshaped
-from distarray.kernels.monoids import MONOIDS, finish_reduction
+from distarray.kernels.monoids import MONOIDS, Within, finish_reduction
 from distarray.kernels.outcomes import Reduction, reduction_cost
-from distarray.kernels.program import shared_program
+from distarray.kernels.program import REDUCED_SLICE, shared_program
 from distarray.kernels.reporting import report
-from distarray.kernels.slices import copy_by_threads
+from distarray.kernels.slices import boxes, copy_by_threads, reduced_extents
 from distarray.kernels.threads import HELPED
 from distarray.types import DType, HostArray, Shape
 
@@ -497,8 +498,12 @@ def reduced(monoid: str, block: HostArray, axes: tuple[int, ...], dtype: DType) 
         block = np.ascontiguousarray(block)
     if block.nbytes <= IN_SLICES or not found.is_ordered(dtype):
         return found.partial(block, axes, dtype)
-    program = shared_program(1, (), (), (Reduction(0, monoid, axes, dtype),))
-    return program.run([block], (), block.shape).partials[0]
+    reduction, extents = Reduction(0, monoid, axes, dtype), reduced_extents(block.shape, axes, REDUCED_SLICE)
+    made = accumulator(reduction, block.shape, extents)
+    whole = Within((0,) * block.ndim, block.shape)
+    for box in boxes(block.shape, extents, range(block.ndim)):
+        made.add(made.partial(block[box], box, whole), box)
+    return made.result()
 
 
 def _reduce(node: Expr, block: HostArray) -> HostArray:

@@ -28,7 +28,7 @@ import numpy as np
 
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.instructions import Instruction, RuntimeScalar
-from distarray.kernels.accumulators import Accumulator, InOrder, TotalAccumulator, partial_of, takes_rows
+from distarray.kernels.accumulators import InOrder, accumulator, partial_of, takes_rows
 from distarray.kernels.buffers import POOL
 from distarray.kernels.compiled import compiled_for
 from distarray.kernels.elementwise import elementwise
@@ -413,10 +413,7 @@ class _SlicedRun:
             program._remember(key, found)
         self.schedule: Schedule = found
         self.streams = list(zip([*streamed, *self.schedule.places], arrays, strict=True))
-        self.accumulators: list[TotalAccumulator | Accumulator] = [
-            (TotalAccumulator if r.is_total(self.shape) else Accumulator)(r, self.shape, self.slice)
-            for r in program.reductions
-        ]
+        self.accumulators = [accumulator(r, self.shape, self.slice) for r in program.reductions]
         self._flatten()
         self.compiled = compiled_for(self)
 
