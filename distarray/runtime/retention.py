@@ -20,7 +20,8 @@ from distarray.runtime.memory import memory_limit, room_nbytes
 FITS = 1 << 28
 #: Share of an array, as one over a number, that reads of parts may come to before it is made and kept.
 SHARE = 4
-#: Bytes that are made in the time that an evaluation takes: so many count for each read, in a process and on a cluster.
+#: Bytes that are made in the time that an evaluation takes, in a process and on a cluster: so many count for each, and
+#: of one that reads many parts the first number for each of these.
 READ_NBYTES, CLUSTER_READ_NBYTES = 1 << 18, 1 << 22
 #: What was made of arrays for reads of parts, in bytes.
 _made_apart: WeakKeyDictionary[Expr, int] = WeakKeyDictionary()
@@ -86,7 +87,7 @@ def _read_in_parts(order: Sequence[Expr], live: Sequence[Expr]) -> dict[Expr, in
         if reader.memo is None and parts:
             for n in reader.nodes():
                 if n in parts:
-                    parts[n] += _nbytes_read(reader, n)
+                    parts[n] += max(_nbytes_read(reader, n), READ_NBYTES)
     return {n: nbytes for n, part in parts.items() if (nbytes := _nbytes_apart(n, part))}
 
 
