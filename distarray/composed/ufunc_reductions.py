@@ -209,7 +209,7 @@ def _fold(
         neutral = start if is_from_negative else _identity(ufunc, loop)
         x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
     # sums of half floats are rounded once, with what they begin with
-    own = np.dtype(np.float32) if begins and ufunc is np.add and loop == np.float16 else loop
+    own = np.dtype(np.float32) if begins and not is_from_negative and ufunc is np.add and loop == np.float16 else loop
     result = reductions.folded(name, x, axes, own, keepdims=keep)
     if is_from_negative:
         are_negative = (x == 0) & elementwise.signbit(x)

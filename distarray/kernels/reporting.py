@@ -14,13 +14,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from distarray.expr.errstates import EVENTS, IN, ErrState, handler_of, mode_of, modes_to_hear, text_of
-from distarray.kernels.outcomes import FloatingPointEvent
 from distarray.lazy import loaded
+
+if TYPE_CHECKING:
+    from distarray.kernels.outcomes import FloatingPointEvent
 
 #: Topic under which workers send what their tasks met.
 TOPIC = "distarray-warning"
@@ -30,7 +32,7 @@ _Warning: TypeAlias = tuple[str, str, int, str, str]
 #: An operation, its `Origin`, and numpy's floating-point state there.
 Source: TypeAlias = tuple[str, Any, ErrState]
 #: Its kind and the function that met it, or what a program says of it.
-Event: TypeAlias = tuple[str, str] | FloatingPointEvent
+Event: TypeAlias = "tuple[str, str] | FloatingPointEvent"
 
 #: Of the evaluation that this thread runs, or helps to run, in order; None outside of evaluations.
 _gathered: ContextVar[dict[_Warning, None] | None] = ContextVar("gathered", default=None)

@@ -82,7 +82,7 @@ def test_a_view_that_was_persisted_sees_later_writes() -> None:
 
 def test_a_small_part_of_a_large_intermediate_result_is_kept_alone() -> None:
     x = given()
-    y = x._boxed(bind_get((x * 2)._node(), slice_lens((N, N), 0, 0, 10)))
+    y = x._on(bind_get((x * 2)._node(), slice_lens((N, N), 0, 0, 10)))
     z = float(y.sum())
     with counting() as counts:
         host = np.asarray(y)

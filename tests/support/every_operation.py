@@ -21,7 +21,6 @@ from distarray.expr.expr import Environment, Expr, source
 from distarray.expr.indexing import parse_index
 from distarray.expr.lens import Sliding
 from distarray.expr.op import CATALOGUE
-from distarray.expr.params import SlidingParams
 from distarray.kernels.files import FileRange, FileState
 from distarray.ops import (
     fft,
@@ -38,7 +37,7 @@ from distarray.ops import (
 from distarray.ops.elementwise import bits_of_axis
 from distarray.ops.sliding import read_windows
 from distarray.ops.stores import read_store
-from distarray.ops.window_products import convolution, window_product
+from distarray.ops.window_products import convolution, with_windows
 
 ENV = Environment(None)
 deferred = pytest.importorskip("distarray.io.onnx.operators.kernels", reason="one of them is of ONNX models").deferred
@@ -304,8 +303,12 @@ def catalogue() -> dict[str, Expr]:
         "segment_reduce_all": ops.segment_reduce(x, node(np.array([0, 1, 0])), 2, func="var"),
         "sliding_window_view": read_windows(x, Sliding((2,), (1,), (3, 3, 2))),
         "lexsort": sorting.lexsort([matrix(), matrix()], axis=0),
-        "window_product": window_product(
-            x, SlidingParams((2,), (1,)), node(np.ones((2, 3))), ((0, 1, 2), (2, 3)), (1, 0, 3), np.dtype("f8"), "dot"
+        "window_product": with_windows(
+            (read_windows(x, Sliding((2,), (1,), (3, 3, 2))), node(np.ones((2, 3)))),
+            ((0, 1, 2), (2, 3)),
+            (1, 0, 3),
+            np.dtype("f8"),
+            "dot",
         ),
         "convolve": convolution(node(np.arange(5.0)), node([1.0, 2.0, 3.0]), "full"),
         "matrix_power": ops.linalg.matrix_power(matrix(), -3),

@@ -301,7 +301,7 @@ def test_a_reshard_keeps_to_the_memory_or_is_refused_before_any_task(is_after):
     with dx.config.set(memory_limit=allowed):
         y = load(made).run({"x": x})["y"]
         text = str(y.explain())
-        assert text.count("moves" if is_after else "reshard x2, negative") == 1
+        assert text.count("in place (one process)" if is_after else "reshard x2, negative") == 1
         with counting() as counters:
             y.persist()
         assert 0 < counters.predicted_peak <= allowed
