@@ -356,11 +356,13 @@ def at(x: AnyHandle, /) -> At[AnyHandle]:
     return At(x)
 
 
-def _updating(mode: Mode, doc: str) -> Callable[[Updates[AnyHandle], Any], AnyHandle]:
+def _updating(name: str, mode: Mode, doc: str) -> Callable[[Updates[AnyHandle], Any], AnyHandle]:
+    """Return the method of `Updates` of this name, by which it is pickled and shown."""
+
     def update(self: Updates[AnyHandle], value: Any, /) -> AnyHandle:
         return self._combined(mode, value)
 
-    update.__doc__ = doc
+    update.__name__, update.__qualname__, update.__doc__ = name, f"Updates.{name}", doc
     return update
 
 
@@ -377,14 +379,14 @@ class Updates(Generic[AnyHandle]):
         self._array = array
         self._index = index
 
-    set = _updating("set", "Return `value` at the index.")
-    add = _updating("add", "Return the elements plus `value` at the index.")
-    subtract = _updating("subtract", "Return the elements minus `value` at the index.")
-    multiply = _updating("multiply", "Return the elements times `value` at the index.")
-    divide = _updating("divide", "Return the elements over `value` at the index.")
-    power = _updating("power", "Return the elements to the power of `value` at the index.")
-    min = _updating("minimum", "Return the smaller of the elements and `value` at the index.")
-    max = _updating("maximum", "Return the larger of the elements and `value` at the index.")
+    set = _updating("set", "set", "Return `value` at the index.")
+    add = _updating("add", "add", "Return the elements plus `value` at the index.")
+    subtract = _updating("subtract", "subtract", "Return the elements minus `value` at the index.")
+    multiply = _updating("multiply", "multiply", "Return the elements times `value` at the index.")
+    divide = _updating("divide", "divide", "Return the elements over `value` at the index.")
+    power = _updating("power", "power", "Return the elements to the power of `value` at the index.")
+    min = _updating("min", "minimum", "Return the smaller of the elements and `value` at the index.")
+    max = _updating("max", "maximum", "Return the larger of the elements and `value` at the index.")
 
     def _combined(self, mode: Mode, value: Any) -> AnyHandle:
         x = self._array

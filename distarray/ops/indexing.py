@@ -118,9 +118,17 @@ def get_item(node: Expr, parsed: Basic | Advanced) -> Expr:
 
 def _taken(view: Expr, arrays: Sequence[Expr], shape: Shape, params: IndexParams) -> Expr:
     """Return the elements of a view at positions, one array of them for each of the axes that `params` names."""
-    if view.nbytes >= SHARE * LOOKED_AT and view.memo is None:
+    if view.nbytes >= SHARE * LOOKED_AT and _viewed(view).memo is None:
         view, arrays = _made_apart(view, params.axes, list(arrays))
     return bind(TAKE, (view, *arrays), shape, view.dtype, params)
+
+
+def _viewed(view: Expr) -> Expr:
+    """Return the array that a view shows; what is no view, or was computed, shows itself."""
+    pending = view.unsettled() if view.op is GET else None
+    found = view if pending is None else pending[0][0]
+    assert type(found) is Expr
+    return found
 
 
 def _made_apart(view: Expr, axes: Sequence[int], arrays: list[Expr]) -> tuple[Expr, list[Expr]]:
@@ -163,9 +171,7 @@ def _parts_apart(view: Expr, axis: int, starts: HostArray, ends: HostArray) -> l
     """
     if SHARE * int((ends - starts).sum()) > view.shape[axis] or SHARE * LOOKED_AT * starts.size > view.nbytes:
         return []
-    pending = view.unsettled()
-    whole = pending[0][0] if pending is not None and view.op is GET else view
-    assert type(whole) is Expr
+    whole = _viewed(view)
     parts: list[Expr] = []
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         part = bind_get(view, slice_lens(view.shape, axis, start, end - start))

@@ -183,8 +183,12 @@ class IndexRuns:
 
     def __iter__(self) -> Iterator[int]:
         """Yield the index at which each run begins."""
-        for begin in range(0, len(self), _AT_ONCE):
-            yield from self.starts(begin, min(begin + _AT_ONCE, len(self))).tolist()
+        n = len(self)
+        if n == 1:  # of most blocks: numpy would only make it slower
+            yield self.first
+            return
+        for begin in range(0, n, _AT_ONCE):
+            yield from self.starts(begin, min(begin + _AT_ONCE, n)).tolist()
 
     def starts(self, begin: int, end: int, xp: Any = np) -> Any:
         """Return the indices at which the runs number ``begin .. end - 1`` begin, as int64 of `xp`.
