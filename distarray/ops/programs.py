@@ -55,12 +55,11 @@ def run(name: str, program: Program) -> Any:
     return hooks.drive(name, program)
 
 
-def asked(name: str, value: Expr, kept: tuple[Expr, ...] = ()) -> HostArray:
-    """Return the value of a node, computed at the call with nodes that stay where they lie."""
+def asked(name: str, *values: Expr, kept: tuple[Expr, ...] = ()) -> tuple[HostArray, ...]:
+    """Return the values of nodes, computed at the call together with nodes that stay where they lie."""
 
     def program() -> Program:
-        (found,) = yield Ask((value,), kept)
-        return found
+        return (yield Ask(values, kept))
 
     return run(name, program())
 

@@ -319,8 +319,6 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
         order = sorted(range(own.ndim), key=lambda i: axes[i])
         moved = bind_get(own, permute_lens(own.shape, order))
         own = broadcast_to(bind_reshape(moved, wide), node.shape)
-    if asked(name, _any(less(own, 0))):
-        raise ValueError("Weights must be non-negative.")
     counted = astype(_last(own, axis)[0], np.dtype(np.float64), copy=False)
     if name.startswith("nan") and _has_nan(node.dtype):
         counted = where(isnan(row), 0.0, counted)
@@ -328,13 +326,17 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
     ranked_row = take_along_axis(row, order_of)
     sums = cumsum(take_along_axis(counted, order_of), axis=-1)
     total = _at_end(sums)
-    is_wrong = logical_or(equal(total, 0), logical_not(isfinite(total)))
+    is_wrong, is_empty = logical_or(equal(total, 0), logical_not(isfinite(total))), None
     if name.startswith("nan") and _has_nan(node.dtype):
         is_empty = isnan(bind_get(ranked_row, slice_lens(ranked_row.shape, row.ndim - 1, 0, 1)))  # nan comes last
         is_wrong, total = logical_and(is_wrong, logical_not(is_empty)), where(is_empty, 1.0, total)
-        if asked(name, _any(is_empty)):
-            warn_user("All-NaN slice encountered")
-    if asked(name, _any(is_wrong)):
+    looked_at = [_any(each) for each in (less(own, 0), is_wrong, is_empty) if each is not None]
+    has_negative, has_wrong, *has_empty = asked(name, *looked_at, kept=(ranked_row, sums))
+    if has_negative:
+        raise ValueError("Weights must be non-negative.")
+    if any(has_empty):
+        warn_user("All-NaN slice encountered")
+    if has_wrong:
         raise ValueError("Weights included NaN, inf or were all zero.")
     cdf = divide(sums, total)
     if q.dtype.kind == "f":

@@ -403,7 +403,7 @@ def average(
     dtype = np.result_type(x.dtype, w.dtype, np.float64) if x.dtype.kind in "bium" else np.result_type(x.dtype, w.dtype)
     scale = sum(w, axis=axis, dtype=dtype, keepdims=keepdims)
     is_zero, kept = (one_array("average", x)[0] for x in (any(equal(scale, 0)), scale))
-    if asked("average", is_zero, (kept,)):
+    if asked("average", is_zero, kept=(kept,))[0]:
         raise ZeroDivisionError("Weights sum to zero, can't be normalized")
     products = multiply(_astype(values, dtype, copy=False), _astype(w, dtype, copy=False))  # one of i8 would wrap
     total = divide(sum(products, axis=axis, dtype=dtype, keepdims=keepdims), scale)

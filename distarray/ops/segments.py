@@ -140,7 +140,7 @@ def _largest(labels: Any, codes: Expr) -> int:
         return -1
     if isinstance(labels, np.ndarray):
         return max(-1, int(np.max(labels)))
-    return max(-1, int(asked("segment_reduce", reductions.max(codes))))
+    return max(-1, int(asked("segment_reduce", reductions.max(codes))[0]))
 
 
 @lru_cache(maxsize=1024)
