@@ -119,7 +119,7 @@ def get_item(node: Expr, parsed: Basic | Advanced) -> Expr:
 def _taken(view: Expr, arrays: Sequence[Expr], shape: Shape, params: IndexParams) -> Expr:
     """Return the elements of a view at positions, one array of them for each of the axes that `params` names."""
     if view.nbytes >= SHARE * LOOKED_AT and _viewed(view).memo is None:
-        view, arrays = _made_apart(view, params.axes, list(arrays))
+        view, arrays = _read_apart(view, params.axes, list(arrays))
     return bind(TAKE, (view, *arrays), shape, view.dtype, params)
 
 
@@ -131,7 +131,7 @@ def _viewed(view: Expr) -> Expr:
     return found
 
 
-def _made_apart(view: Expr, axes: Sequence[int], arrays: list[Expr]) -> tuple[Expr, list[Expr]]:
+def _read_apart(view: Expr, axes: Sequence[int], arrays: list[Expr]) -> tuple[Expr, list[Expr]]:
     """Return an array that holds what is taken of a large one that is computed, or made from nothing, where it is read,
     and the positions in it; the array itself where all of it is made.
 
@@ -157,12 +157,12 @@ def _runs(at: HostArray) -> tuple[HostArray, HostArray]:
     >>> [ends.tolist() for ends in _runs(np.array([7, 3, 4, 9, 3]))]
     [[3, 7, 9], [5, 8, 10]]
     """
-    distinct = np.unique(at)
-    gaps = np.diff(distinct)
+    ordered = np.sort(at, axis=None)
+    gaps = np.diff(ordered)
     last = np.flatnonzero(gaps > 1)
     if last.size >= MOST_RUNS:
         last = np.sort(np.argsort(gaps, kind="stable")[1 - MOST_RUNS :])
-    return distinct[np.r_[0, last + 1]], distinct[np.r_[last, distinct.size - 1]] + 1
+    return np.concatenate((ordered[:1], ordered[last + 1])), np.concatenate((ordered[last], ordered[-1:])) + 1
 
 
 def _parts_apart(view: Expr, axis: int, starts: HostArray, ends: HostArray) -> list[Expr]:
