@@ -99,8 +99,7 @@ class Backend(Protocol):
         loop space.
         """
         dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
-        places = zip(program.outputs, outs or [None] * len(program.outputs), strict=True)
-        outputs = [self.empty(shape, dtypes[r]) if out is None else out for r, out in places]
+        outputs = self.stored_in(program, dtypes, shape, outs)
         registers = list(inputs)
         for i in program.instructions:
             operands = [scalars[x.index] if not isinstance(x, int) else registers[x] for x in i.inputs]
@@ -116,6 +115,13 @@ class Backend(Protocol):
         for r, out in zip(program.outputs, outputs, strict=True):
             out[...] = whole[r]
         return outputs, [partial(r, x) for r, x in zip(program.reductions, reduced, strict=True)]
+
+    def stored_in(
+        self, program: Program, dtypes: Sequence[DType], shape: tuple[int, ...], outs: Sequence[Block | None] | None
+    ) -> list[Block]:
+        """Return the blocks that take the outputs of a program: those of `outs`, and new ones where there is none."""
+        places = zip(program.outputs, outs or [None] * len(program.outputs), strict=True)
+        return [self.empty(shape, dtypes[r]) if out is None else out for r, out in places]
 
     def call(self, name: str, params: tuple[Any, ...], operands: Sequence[Any], dtype: DType) -> Block:
         """Return an elementwise function of blocks and scalars, in new memory."""

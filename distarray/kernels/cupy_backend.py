@@ -165,8 +165,7 @@ class CupyBackend(Backend):
                 generated = generate(program, tuple(dtypes[: len(inputs)]), tuple(map(type, scalars)), CUDA)
             if generated is None and 0 not in shape:
                 return super().run(program, inputs, scalars, shape, outs, partial, within)
-            places = zip(program.outputs, outs or [None] * len(program.outputs), strict=True)
-            outputs = [self.empty(shape, dtypes[r]) if out is None else out for r, out in places]
+            outputs = self.stored_in(program, dtypes, shape, outs)
             if generated is None:
                 return outputs, [partial(r, self.empty(shape, dtypes[r.register])) for r in program.reductions]
             arguments = _KernelArguments(
