@@ -15,7 +15,7 @@ import numpy as np
 from distarray.expr.affine import namespace
 from distarray.kernels.buffers import POOL
 from distarray.kernels.monoids import MONOIDS, Monoid, Pairs, Partial, Within
-from distarray.kernels.outcomes import Reduction
+from distarray.kernels.outcomes import Called, Reduction
 from distarray.types import HostArray
 
 #: Where a slice of a box lies.
@@ -157,19 +157,26 @@ def _box(where: _Where) -> tuple[slice, ...]:
 
 
 class InOrder:
-    """An InOrder hands partials to accumulators in the order of their slices, in whichever order they come."""
+    """An InOrder hands partials to accumulators in the order of their slices, in whichever order they come.
 
-    def __init__(self, accumulators: Sequence[TotalAccumulator | Accumulator]) -> None:
+    Parameters
+    ----------
+    accumulators
+        Each with what a thread says that it calls while it adds to it.
+    """
+
+    def __init__(self, accumulators: Sequence[tuple[TotalAccumulator | Accumulator, Called]]) -> None:
         self._accumulators = accumulators
         self._lock = threading.Lock()
         self._early: dict[int, tuple[list[Partial], _Where]] = {}
         self._next = 0
 
-    def add(self, number: int, partials: list[Partial], where: _Where) -> None:
-        """Take what a slice came to, by accumulator."""
+    def add(self, number: int, partials: list[Partial], where: _Where, current: list[Called]) -> None:
+        """Take what a slice came to, by accumulator, in a thread that says in `current` what it calls."""
         with self._lock:
             self._early[number] = partials, where
             while (found := self._early.pop(self._next, None)) is not None:
-                for accumulator, partial in zip(self._accumulators, found[0], strict=True):
+                for (accumulator, called), partial in zip(self._accumulators, found[0], strict=True):
+                    current[0] = called
                     accumulator.add(partial, found[1])
                 self._next += 1

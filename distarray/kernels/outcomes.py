@@ -56,7 +56,8 @@ class Called(NamedTuple):
     function
         Its name.
     number
-        Of the instruction that calls it; ``~n`` if it is called for what follows the first ``n``.
+        Of the instruction that calls it, or of the reduction, which are counted behind the instructions; ``~n`` if it
+        is called for what follows the first ``n``.
     """
 
     function: str

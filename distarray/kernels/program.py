@@ -170,11 +170,11 @@ class Program:
         partials: list[Any] = [None] * len(self.reductions)
         for own in others:  # first, since what is stored may overwrite what is read
             program = self._with((), own)
-            found = _SlicedRun(program, inputs, scalars, shape, [], current, within, noted).run()
+            found = _SlicedRun(program, inputs, scalars, shape, [], current, within, noted, own).run()
             for k, part in zip(own, found.partials, strict=True):
                 partials[k] = part
         program = self._with(self.outputs, with_outputs) if others else self
-        outcome = _SlicedRun(program, inputs, scalars, shape, outs, current, within, noted).run()
+        outcome = _SlicedRun(program, inputs, scalars, shape, outs, current, within, noted, with_outputs).run()
         for k, part in zip(with_outputs, outcome.partials, strict=True):
             partials[k] = part
         return outcome._replace(partials=partials)
@@ -229,8 +229,10 @@ class Program:
             for i in dead:
                 registers[i] = None
             n += 1
-        current[0] = Called("reduce", ~len(calls))
-        partials = [partial_of(r, registers[r.register], shape, within) for r in self.reductions]
+        partials = []
+        for k, reduction in enumerate(self.reductions, len(calls)):
+            current[0] = Called("reduce", k)
+            partials.append(partial_of(reduction, registers[reduction.register], shape, within))
         outputs: list[HostArray] = []
         current[0] = _CAST
         for r, out in zip(self.outputs, outs, strict=True):
@@ -308,6 +310,8 @@ class _SlicedRun:
 
     Registers are a list of entries: inputs, results, scalars, then what the schedule adds. For each slice the entries
     of arrays are set to views, then the steps of the schedule are calls on entries.
+
+    `own` are the numbers that its reductions have in the program of which this is a pass.
     """
 
     def __init__(
@@ -320,8 +324,10 @@ class _SlicedRun:
         current: list[Called],
         within: Within | None,
         noted: Noted | None,
+        own: Sequence[int],
     ) -> None:
         self.program = program
+        self.reduces = [Called("reduce", len(program.instructions) + k) for k in own]
         self.shape = shape
         self.current = current
         self.noted = noted
@@ -452,7 +458,8 @@ class _SlicedRun:
 
     def run(self) -> Outcome:
         """Run all slices, in this thread and in those that help; return the outputs and the partials."""
-        in_order, slices = InOrder(self.accumulators), SharedWork(self._slices())
+        reducing = list(zip(self.accumulators, self.reduces, strict=True))
+        in_order, slices = InOrder(reducing), SharedWork(self._slices())
         n_slices = math.prod(-(-n // e) for n, e in zip(self.box, self.slice, strict=True))
         n = min(self.n_threads, n_slices)
         started = time.perf_counter()
@@ -464,7 +471,10 @@ class _SlicedRun:
         slices.check()
         if self.compiled is not None:
             self.compiled.ran(time.perf_counter() - started)
-        return Outcome(self.outputs, [a.result() for a in self.accumulators])
+        partials = []
+        for a, self.current[0] in reducing:
+            partials.append(a.result())
+        return Outcome(self.outputs, partials)
 
     def _help(self, slices: SharedWork[_Slice], in_order: InOrder) -> None:
         """Take slices, in another thread as a rule."""
@@ -480,12 +490,12 @@ class _SlicedRun:
             entries[x] = v
         first_scalar = len(self.dtypes)
         entries[first_scalar : first_scalar + len(self.scalars)] = self.scalars
-        places = list(zip(self.accumulators, made.reduced, strict=True))
+        places = list(zip(self.accumulators, made.reduced, self.reduces, strict=True))
         streams, fixed, steps, late = self.streams, made.fixed, made.steps, made.late
         scratch = Scratch(made, self.slice)
         compiled = None if self.compiled is None else self.compiled.bound(self, entries)
         extents: tuple[int, ...] | None = None
-        number, reduces = -1, Called("reduce", ~len(self.program.instructions))
+        number = -1
         try:
             for number, (where, now) in slices:
                 for entry, array in streams:
@@ -499,9 +509,10 @@ class _SlicedRun:
                 if compiled is None or not compiled.run(where):
                     _perform(steps, entries, current)
                 if places:
-                    current[0] = reduces
-                    partials = [a.partial(entries[entry], where, self.within) for a, entry in places]
-                    in_order.add(number, partials, where)
+                    partials = []
+                    for a, entry, current[0] in places:
+                        partials.append(a.partial(entries[entry], where, self.within))
+                    in_order.add(number, partials, where, current)
                 if late:
                     _perform(late, entries, current)
         except Exception as error:

@@ -79,7 +79,7 @@ def report(events: Iterable[Event], where: Sequence[Source], *, is_call: bool = 
 
 
 def _among(where: Sequence[Source], number: int = ~0) -> Sequence[Source]:
-    """Return the operations of which one is the instruction of a program of this number (see `Called`)."""
+    """Return the operations of which one is the instruction or reduction of a program of this number (see `Called`)."""
     return where[~number:] or where if number < 0 else where[number : number + 1]
 
 

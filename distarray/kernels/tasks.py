@@ -202,20 +202,29 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
                 inputs, stage.scalars, region.shape, here, backend, modes, region.start, stage.extents
             )
             problems += outcome.events
-            for found, partial in zip(partials, outcome.partials, strict=True):
-                found.add(partial, place or tuple(map(slice, (0,) * len(tile.shape), tile.shape)))
+            for k, (found, partial) in enumerate(zip(partials, outcome.partials, strict=True)):
+                with hearing("reduce", _reducing(stage, k)):
+                    found.add(partial, place or tuple(map(slice, (0,) * len(tile.shape), tile.shape)))
         if copy_back is not None and stage.filled < 0:
             copy_back[...] = outs[-1]
         if problems:
             report(problems, stage.where)
-        for finish, shape, found in zip(stage.finishes, tile.finish, partials, strict=True):
-            partial = found.result()
-            results.append(partial if shape is None else finish(partial, shape, backend))
+        for k, (finish, shape, found) in enumerate(zip(stage.finishes, tile.finish, partials, strict=True)):
+            with hearing("reduce", _reducing(stage, k)):
+                partial = found.result()
+                results.append(partial if shape is None else finish(partial, shape, backend))
     if new_base is not None:
         results.append(new_base)
     if tile.is_unfinished:
         return Unfinished(results)
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _reducing(stage: StageSpec, k: int) -> Sequence[Source]:
+    """Return the operation that is the `k`-th reduction of a stage: those of a program follow its instructions."""
+    assert stage.program is not None
+    number = len(stage.program.instructions) + k
+    return stage.where[number : number + 1] or stage.where
 
 
 def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: Array) -> Array | list[Array]:
@@ -337,7 +346,7 @@ def combine_partials(stage: StageSpec, member: int, k: int, shape: tuple[int, ..
     `shape` is that of the result.
     """
     backend, finish = backend_for(stage.device, member), stage.finishes[k]
-    with hearing(stage.name or "reduce", stage.where):
+    with hearing(stage.name or "reduce", stage.where if stage.program is None else _reducing(stage, k)):
         partial = finish.combine(partials, backend)
         return partial if shape is None else finish(partial, shape, backend)
 

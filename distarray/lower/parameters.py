@@ -16,7 +16,7 @@ from distarray.kernels.specs import Folding, StageSpec, TileSpec
 from distarray.planner.plan import Stage
 
 #: The operations of a stage, where the user called them, and numpy's floating-point states there: those of the
-#: instructions of its program in their order, then the others.
+#: instructions of its program in their order, then those of its reductions, then the others.
 Origins: TypeAlias = tuple[Source, ...]
 
 
@@ -43,9 +43,10 @@ class Parameters(NamedTuple):
 
 def origins(stage: Stage, nodes: Sequence[Expr]) -> Origins:
     """Return the operations of a stage, where the user called them, and numpy's floating-point states there."""
-    of_instructions = set(stage.sources)
-    others = [i for i in (*stage.inlined, *stage.nodes) if i not in of_instructions]
-    return tuple([(nodes[i].op.name, nodes[i].origin, nodes[i].errstate) for i in (*stage.sources, *others)])
+    numbered = [*stage.sources, *[c.node for c in stage.combines]]
+    known = set(numbered)
+    others = [i for i in (*stage.inlined, *stage.nodes) if i not in known]
+    return tuple([(nodes[i].op.name, nodes[i].origin, nodes[i].errstate) for i in (*numbered, *others)])
 
 
 def parameters_of(

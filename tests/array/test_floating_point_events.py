@@ -167,6 +167,22 @@ def test_each_of_two_calls_of_one_function_has_the_state_of_its_own_line(way: No
     assert two_of_a_name(dx.asarray(x)) == two_of_a_name(x) != []
 
 
+@pytest.mark.parametrize("n", [6, 200_000])
+def test_each_of_two_reductions_that_are_fused_has_the_state_of_its_own_line(way: None, n: int) -> None:
+    """Whichever of them met it: in a slice, where partial results meet, or at the end."""
+    big, small = np.full((n, 2), 1e308), np.ones((n, 2))
+    for values, n_told in ((big, 0), (small, 1)):
+        for axis in (None, 0):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                x = dx.asarray(values)
+                with np.errstate(all="ignore"):
+                    ignored = x.sum(axis=axis)
+                heeded = (x * 1e308).sum(axis=axis) if n_told else x.max(axis=axis)
+                dx.compute(ignored, heeded)
+            assert [str(w.message) for w in caught] == ["overflow encountered in reduce"] * n_told
+
+
 def test_what_is_to_be_printed_goes_to_stderr(way: None, capfd: pytest.CaptureFixture[str]) -> None:
     with np.errstate(divide="print"):
         np.asarray(1 / dx.asarray(np.zeros(4)))
