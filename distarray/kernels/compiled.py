@@ -39,7 +39,7 @@ class RunOfSlices(Protocol):
     values: dict[int, HostArray]
     streams: list[tuple[int, HostArray]]
     slice: tuple[int, ...]
-    is_aliased: bool
+    aliases: tuple[tuple[int, ...], ...]
 
 
 class CompiledLayout(NamedTuple):
@@ -136,7 +136,7 @@ class BoundSlices:
         self._scratch: list[tuple[int, int]] = []
         rows = [_row(a, ndim) for a in (*read, *self._scalars)]
         for entry in compiled.targets:
-            if entry in streams and not run.is_aliased:
+            if entry in streams and not any(run.aliases):
                 rows.append(_row(streams[entry], ndim))
                 continue
             if entry in streams:

@@ -338,7 +338,13 @@ class _SlicedRun:
             POOL.take(shape, self.dtypes[r]) if out is None else out
             for r, out in zip(program.outputs, outs, strict=True)
         ]
-        self.is_aliased = any(np.may_share_memory(out, x) for out in outs if out is not None for x in inputs)
+        #: By output, the inputs that it may be.
+        self.aliases = tuple(
+            [
+                () if out is None else tuple([i for i, x in enumerate(inputs) if np.may_share_memory(out, x)])
+                for out in outs
+            ]
+        )
         self.values: dict[int, HostArray] = {}  # by register: inputs, and what is computed before the slices
         self.calls: list[Call] = []  # the rest
         self._compute_narrow(inputs)
@@ -409,12 +415,12 @@ class _SlicedRun:
         given: dict[int, SliceState | None] = dict.fromkeys(self.values)
         given |= dict(zip(streamed, states, strict=False))
         places = states[len(streamed) :]
-        key = (tuple(given.items()), tuple(places), self.is_aliased)
+        key = (tuple(given.items()), tuple(places), self.aliases)
         found = program._schedules.get(key)
         if found is None:
             reduced = [(r.register, takes_rows(r, len(box))) for r in program.reductions]
             n_entries = len(self.dtypes) + len(self.scalars)
-            scan = Scheduler(self.calls, given, program.outputs, places, reduced, n_entries, self.is_aliased)
+            scan = Scheduler(self.calls, given, program.outputs, places, reduced, n_entries, self.aliases)
             found = scan.schedule()
             program._remember(key, found)
         self.schedule: Schedule = found
@@ -444,7 +450,7 @@ class _SlicedRun:
         """Return whether each slice of contiguous arrays is one call, which writes where the output is to be, and makes
         nothing else.
         """
-        if len(self.calls) > 1 or self.is_aliased or any(call.function.makes_more for call in self.calls):
+        if len(self.calls) > 1 or any(self.aliases) or any(call.function.makes_more for call in self.calls):
             return False
         return all(self.dtypes[r] == out.dtype for r, out in zip(self.program.outputs, self.outputs, strict=True))
 

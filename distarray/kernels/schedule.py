@@ -120,8 +120,9 @@ class Scheduler:
         Registers that are reduced, and whether rows of them are added up: see `SliceState.has_rows`.
     n_entries
         Number of registers and scalars.
-    is_aliased
-        An output may be an input. Then nothing is stored before all reading is done.
+    aliases
+        By output, in their order, the given registers that it may be, element by element: nothing is stored in it
+        while these are still to be read.
     """
 
     def __init__(
@@ -132,10 +133,10 @@ class Scheduler:
         places: Sequence[SliceState],
         reduced: Sequence[tuple[int, bool]],
         n_entries: int,
-        is_aliased: bool,
+        aliases: Sequence[Sequence[int]],
     ) -> None:
         self.calls, self.given, self.outputs, self.places = calls, given, outputs, places
-        self.reduced, self.is_aliased = reduced, is_aliased
+        self.reduced, self.aliases = reduced, aliases
         self.made = Schedule(n_entries + len(outputs), places=list(range(n_entries, n_entries + len(outputs))))
         self.home = {register: register for register in given}  # entry where the value of a register lies
         self.contiguous = {r for r, state in given.items() if state is None or state.is_contiguous}  # entries
@@ -146,9 +147,12 @@ class Scheduler:
         self.free: list[int] = []
         self.last_use = {c.register: t for t, c in enumerate(calls)}
         self.last_use |= {x: t for t, c in enumerate(calls) for x in c.operands}
-        self.last_use |= dict.fromkeys([register for register, _ in reduced], len(calls))
-        if is_aliased:
-            self.last_use |= dict.fromkeys(outputs, len(calls))
+        read_at_end = [register for register, _ in reduced] + [r for r in outputs if r in given]
+        self.last_use |= dict.fromkeys(read_at_end, len(calls))
+        self.read_until = [max([self.last_use.get(x, -1) for x in own], default=-1) for own in aliases]  # by output
+        made = dict.fromkeys(given, len(calls)) | {c.register: t for t, c in enumerate(calls)}
+        self.late = [k for k, r in enumerate(outputs) if r in given or self.read_until[k] > made[r]]
+        self.last_use |= dict.fromkeys([outputs[k] for k in self.late], len(calls))
 
     def schedule(self) -> Schedule:
         """Return the steps."""
@@ -161,12 +165,12 @@ class Scheduler:
             self.home[register] if by_rows and self._has_rows(register) else self._contiguous(register)
             for register, by_rows in self.reduced
         ]
-        for register, entry in zip(self.outputs, self.made.places, strict=True):
-            if self.home[register] == entry or not (self.is_aliased or register in self.given):
-                continue  # it is there already
-            if self.is_aliased and register in self.given and register not in self.copies:
+        for k in self.late:
+            register = self.outputs[k]
+            if register not in self.copies and any(register in own for own in self.aliases):
                 self._copy(register)  # before the storing of another output overwrites it
-            self.made.late.append(_copy_step(self.copies.get(register, self.home[register]), entry))
+            entry = self.copies.get(register, self.home[register])
+            self.made.late.append(_copy_step(entry, self.made.places[k]))
         return self.made
 
     def _call(self, t: int, call: Call) -> None:
@@ -179,14 +183,14 @@ class Scheduler:
                 operands.append(self.copies.get(x, self.home[x]))
             else:
                 operands.append(self._contiguous(x))
-        stored = [e for r, e in zip(self.outputs, self.made.places, strict=True) if r == call.register]
+        stored = [k for k, r in enumerate(self.outputs) if r == call.register and k not in self.late]
         dying = {
             x
             for x in (*call.operands, call.register)
             if self.last_use[x] == t and (x in self.home or x == call.register)
         }
         if stored and self._is_direct(t, call, stored[0]):
-            entry = stored.pop(0)
+            entry = self.made.places[stored.pop(0)]
         else:
             entry = self._scratch(call, dying)
         self.home[call.register] = entry
@@ -195,28 +199,21 @@ class Scheduler:
         self.made.steps.append(
             Step(Called(function.name, call.number), function.call, operands[0], second, more, entry)
         )
-        if not self.is_aliased:
-            self.made.steps.extend(_copy_step(entry, place) for place in stored)
+        self.made.steps.extend(_copy_step(entry, self.made.places[k]) for k in stored)
         for x in dying:
             self._release(self.home[x])
             if x in self.copies:
                 self._release(self.copies.pop(x))
 
-    def _is_direct(self, t: int, call: Call, entry: int) -> bool:
-        """Return whether the result may be computed where it is stored."""
-        place = self.places[entry - self.made.places[0]]
+    def _is_direct(self, t: int, call: Call, k: int) -> bool:
+        """Return whether the result may be computed where it is stored as an output."""
+        place = self.places[k]
         if place.dtype != call.dtype or not (call.function.is_exact or place.is_contiguous):
             return False
-        if self.is_aliased and not (
-            # nothing is read after it, and this call may itself overwrite what it reads
-            t == len(self.calls) - 1
-            and len(self.outputs) == 1
-            and call.function.has_inplace
-            and not any(r in self.given for r, _ in self.reduced)
-        ):
+        if self.read_until[k] == t and not call.function.has_inplace:
             return False
         if place.is_contiguous:
-            self.contiguous.add(entry)
+            self.contiguous.add(self.made.places[k])
         return True
 
     def _has_rows(self, register: int) -> bool:
