@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Generic, NamedTuple, TypeVar
@@ -38,11 +37,22 @@ def collected_later() -> Iterator[None]:
             gc.enable()
 
 
+class _Remembered(Generic[T]):
+    """A _Remembered is a value, and when it was last used: who moved it in an order would hash its long key twice."""
+
+    __slots__ = ("used", "value")
+
+    def __init__(self, value: T, used: int) -> None:
+        self.value = value
+        self.used = used
+
+
 class LRUCache(Generic[T]):
     """An LRUCache is values by key, the least recently used dropped first. Safe for use from several threads."""
 
     def __init__(self) -> None:
-        self._values: OrderedDict[Hashable, T] = OrderedDict()
+        self._values: dict[Hashable, _Remembered[T]] = {}
+        self._now = 0
         self._lock = threading.Lock()
         self._hits = self._misses = 0
         self._maxsize = 0
@@ -51,11 +61,11 @@ class LRUCache(Generic[T]):
         """Return the value of `key`, made by `make` if it is not here; `maxsize` values are remembered."""
         with self._lock:
             self._maxsize = maxsize
-            value = self._values.get(key)
-            if value is not None:
-                self._values.move_to_end(key)
+            found = self._values.get(key)
+            if found is not None:
+                found.used = self._now = self._now + 1
                 self._hits += 1
-                return value
+                return found.value
             self._misses += 1
         with collected_later():
             value = make()
@@ -65,9 +75,10 @@ class LRUCache(Generic[T]):
     def put(self, key: Hashable, value: T, maxsize: int) -> None:
         """Remember a value in the place of what was known."""
         with self._lock:
-            self._values[key] = value
+            self._now += 1
+            self._values[key] = _Remembered(value, self._now)
             while len(self._values) > maxsize:
-                self._values.popitem(last=False)
+                del self._values[min(self._values.items(), key=lambda item: item[1].used)[0]]
 
     def info(self) -> CacheInfo:
         """Return the counters since the last `clear`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,14 @@ def loaded(name: str) -> ModuleType | None:
     # importlib's own mark
     is_begun = getattr(getattr(module, "__spec__", None), "_initializing", False)
     return None if is_begun else module
+
+
+@cache
+def options() -> Any:
+    """Return the module `config`, for those that are imported without it: options are dask's, and to plan and to lower
+    needs no dask.
+    """
+    return import_module("distarray.config")
 
 
 def import_extra(name: str, what: str, extra: str | None = None) -> ModuleType:

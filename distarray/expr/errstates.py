@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -134,11 +135,16 @@ def handler_of(mode: str) -> Any:
     return _handlers.get(int(mode.split()[1]))
 
 
-def modes_to_hear(states: Iterable[ErrState]) -> dict[str, Any]:
+def modes_to_hear(states: Iterable[ErrState]) -> Mapping[str, Any]:
     """Return the state in which numpy calls back of every event that counts in one of several states.
 
     Also where it is to raise: it would name the function that a kernel happens to call.
     """
-    found = [state or _DEFAULT for state in states] or [_DEFAULT]
+    return _modes_to_hear(frozenset(states) or frozenset((None,)))
+
+
+@lru_cache(maxsize=256)
+def _modes_to_hear(states: frozenset[ErrState]) -> Mapping[str, Any]:
+    found = [state or _DEFAULT for state in states]
     counting = [any(mode != "ignore" for mode in modes) for modes in zip(*found, strict=True)]
     return {key: "call" if counts else "ignore" for key, counts in zip(_KEYS, counting, strict=True)}

@@ -22,7 +22,7 @@ from distarray.dtypes import CANONICAL
 from distarray.errors import PACKAGE
 from distarray.expr.errstates import ErrState, is_heard_at_once
 from distarray.expr.op import Op, declare
-from distarray.lazy import loaded
+from distarray.lazy import loaded, options
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
@@ -107,13 +107,12 @@ class Environment:
         Where it says nothing, more in one process than on a cluster: there all threads work at a block, and tiles would
         only be more steps. Where ``memory-limit`` says how much a member may hold, no more than an eighth of it.
         """
-        from distarray import config  # dask's; planning and lowering need none
-
-        said: int | None = config.get("block-bytes")
+        get = options().get
+        said: int | None = get("block-bytes")
         if said is not None:
             return said
         most = BLOCK_NBYTES if self.is_cluster or self.device != "cpu" else PROCESS_BLOCK_NBYTES
-        limit: int | None = config.get("memory-limit")
+        limit: int | None = get("memory-limit")
         return most if limit is None else min(most, max(1, limit // 8))
 
     @property

@@ -11,8 +11,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -92,18 +91,27 @@ def _same_function(name: str, function: str) -> bool:
         return False
 
 
-@contextmanager
-def hearing(name: str, where: Sequence[Source]) -> Iterator[None]:
+class hearing:  # as `np.errstate`
     """Hear of the events of what runs inside, in one of these operations, and report them as those of a function."""
-    met: dict[tuple[str, str], None] = {}
 
-    def note(kind: str, _flag: int) -> None:
-        met[kind, name] = None
+    __slots__ = ("_met", "_state", "_where")
 
-    with np.errstate(call=note, **modes_to_hear([state for _, _, state in where])):
-        yield
-    if met:
-        report(met, where)
+    def __init__(self, name: str, where: Sequence[Source]) -> None:
+        met: dict[tuple[str, str], None] = {}
+
+        def note(kind: str, _flag: int) -> None:
+            met[kind, name] = None
+
+        self._met, self._where = met, where
+        self._state: Any = np.errstate(call=note, **modes_to_hear([state for _, _, state in where]))
+
+    def __enter__(self) -> None:
+        self._state.__enter__()
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        self._state.__exit__(kind, *error)
+        if self._met and kind is None:
+            report(self._met, self._where)
 
 
 def _told(warning: _Warning, *, is_call: bool) -> None:

@@ -6,7 +6,7 @@ what a tile has of its own a `TileSpec`. They travel to workers with the task, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from math import prod
@@ -244,7 +244,7 @@ class StageSpec:
     node: int = -1
 
     @property
-    def modes(self) -> dict[str, Any]:
+    def modes(self) -> Mapping[str, Any]:
         """Return numpy's floating-point state as `Program.run` takes it."""
         return modes_to_hear([state for _, _, state in self.where])
 

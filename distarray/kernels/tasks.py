@@ -190,29 +190,30 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
             target[...] = stage.scalars[stage.filled]
         else:
             outs.append(target)
-    partials = [Accumulator(reduction, tile.shape, None, backend.empty) for reduction in program.reductions]
     problems: list[Event] = []
     modes = stage.modes
-    with hearing("reduce", stage.where) if partials else nullcontext():
-        for region in tile.regions:
-            inputs = [p.read(values) for p in region.operands]
-            place = region.place
-            here = outs if place is None else [o[place] for o in outs]
-            outcome = program.run(
-                inputs, stage.scalars, region.shape, here, backend, modes, region.start, stage.extents
-            )
-            problems += outcome.events
-            for k, (found, partial) in enumerate(zip(partials, outcome.partials, strict=True)):
-                with hearing("reduce", _reducing(stage, k)):
-                    found.add(partial, place or tuple(map(slice, (0,) * len(tile.shape), tile.shape)))
-        if copy_back is not None and stage.filled < 0:
-            copy_back[...] = outs[-1]
-        if problems:
-            report(problems, stage.where)
-        for k, (finish, shape, found) in enumerate(zip(stage.finishes, tile.finish, partials, strict=True)):
+    partials: Sequence[Any] = ()
+    # One region has the partials of the tile.
+    reductions = program.reductions if len(tile.regions) != 1 else ()
+    accumulators = [Accumulator(reduction, tile.shape, None, backend.empty) for reduction in reductions]
+    for region in tile.regions:
+        inputs = [p.read(values) for p in region.operands]
+        place = region.place
+        here = outs if place is None else [o[place] for o in outs]
+        outcome = program.run(inputs, stage.scalars, region.shape, here, backend, modes, region.start, stage.extents)
+        problems += outcome.events
+        partials = outcome.partials
+        for k, accumulator in enumerate(accumulators):
             with hearing("reduce", _reducing(stage, k)):
-                partial = found.result()
-                results.append(partial if shape is None else finish(partial, shape, backend))
+                accumulator.add(partials[k], place or tuple(map(slice, (0,) * len(tile.shape), tile.shape)))
+    if copy_back is not None and stage.filled < 0:
+        copy_back[...] = outs[-1]
+    if problems:
+        report(problems, stage.where)
+    for k, (finish, shape) in enumerate(zip(stage.finishes, tile.finish, strict=True)):
+        with hearing("reduce", _reducing(stage, k)):
+            partial = accumulators[k].result() if accumulators else partials[k]
+            results.append(partial if shape is None else finish(partial, shape, backend))
     if new_base is not None:
         results.append(new_base)
     if tile.is_unfinished:

@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from distarray.lazy import options
+
 #: A transfer is worth hiding if that saves this share of the time in which its tile is computed.
 WORTHWHILE = 0.05
 #: Bytes of the elements for which rates of computing are given; others are faster or slower in proportion.
@@ -199,9 +201,7 @@ _NAMES = frozenset(field.name for field in fields(Rates))
 
 def current_rates() -> Rates:
     """Return the rates that hold now: the defaults, what was measured, and what ``calibration`` says, in this order."""
-    from distarray import config  # dask's; who says the rates needs none
-
-    said = config.get("calibration") or {}
+    said = options().get("calibration") or {}
     known = {**MEASURED.get({}), **said}
     if not known:
         return _DEFAULT

@@ -159,10 +159,11 @@ def check_whole_kernels(drafts: Sequence[Draft], nodes: Sequence[Expr], env: Env
     MemoryBudgetError
         If they do not; says how many bytes they are.
     """
+    drafts = [draft for draft in drafts if draft.stage.family.has_whole_axes and draft.loops.whole]
+    if not drafts:
+        return
     limit = max(memory_limit(env), most_in_memory(env) or 0)  # the first is a guess where nobody has set it
     for draft in drafts:
-        if not draft.stage.family.has_whole_axes or not draft.loops.whole:
-            continue
         node = nodes[draft.stage.nodes[0]]
         operands = sum(r.nbytes for r in draft.readings)
         if operands + node.nbytes <= limit:  # even in one task

@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distarray.arguments import shown
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@cache
 def n_threads() -> int:
-    """Return the cores that this process may use."""
+    """Return the cores that this process may use, as they are when somebody asks first."""
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1

@@ -132,9 +132,9 @@ def _is_looked_at(env: Environment) -> bool:
     """Return whether the rates of an environment are measured where they are not known (`first_look`): members are
     several workers, whose rates nobody has said, and this thread can wait for them.
     """
-    is_cluster = env.team is not None and env.team.client is not None and env.size > 1
-    is_free = not is_inside_task() and not in_event_loop()  # to wait for an answer
-    return is_cluster and env.device == "cpu" and config.get("calibration") is None and is_free
+    if not env.is_cluster or env.size == 1 or env.device != "cpu" or config.get("calibration") is not None:
+        return False
+    return not is_inside_task() and not in_event_loop()  # to wait for an answer
 
 
 def _looked_at(env: Environment) -> Calibration | None:

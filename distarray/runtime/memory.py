@@ -193,8 +193,9 @@ def n_threads_of(env: Environment) -> int:
 
 def limit_option(env: Environment) -> str | None:
     """Return the name of the option that says what members may hold; None if none is set for their device."""
-    names = ("device-memory-limit", "memory-limit") if env.device.startswith("cuda") else ("memory-limit",)
-    return next((name for name in names if config.get(name) is not None), None)
+    if env.device.startswith("cuda") and config.get("device-memory-limit") is not None:
+        return "device-memory-limit"
+    return None if config.get("memory-limit") is None else "memory-limit"
 
 
 def is_limit_set(env: Environment) -> bool:

@@ -77,8 +77,8 @@ def is_small(
     """
     if env.device != "cpu":
         return False
-    most, is_larger, has_copies = most_nbytes(env), False, False
-    limit = min(env.block_nbytes, most)
+    most, block, is_larger, has_copies = most_nbytes(env), env.block_nbytes, False, False
+    limit = min(block, most)
     in_process = not env.is_cluster
     for node in order:
         memo = node.memo
@@ -102,7 +102,7 @@ def is_small(
                 n *= s
             if n > most and node.op.kind != "get":
                 is_larger |= id(node) not in spread
-                if n > env.block_nbytes:
+                if n > block:
                     return False
         if limit < most and not is_light(node, limit):
             return False
