@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -35,9 +35,9 @@ from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Partial, Within
 from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Called, ErrModes, Noted, Outcome, Reduction, reduction_cost
-from distarray.kernels.schedule import Call, Schedule, Scheduler, Scratch, SliceState, Step
+from distarray.kernels.schedule import Call, Schedule, Scheduler, Scratch, SliceState, perform
 from distarray.kernels.slices import axes_by_stride, boxes, crossed_extents, is_across, narrowed, reduced_extents
-from distarray.kernels.threads import SharedWork, run_parts, threads_for_cost
+from distarray.kernels.threads import HELPED, SharedWork, run_parts, threads_for_cost
 from distarray.types import DType, HostArray
 
 #: Elements of a slice of a box that is reduced. Part of the meaning of a sum: another number, other bits.
@@ -305,6 +305,22 @@ def shared_program(
     return Program(n_inputs, instructions, outputs, reductions)
 
 
+def _aliases(out: HostArray | None, inputs: Sequence[HostArray]) -> tuple[int, ...]:
+    return () if out is None else tuple([i for i, x in enumerate(inputs) if np.may_share_memory(out, x)])
+
+
+class _Layout(NamedTuple):
+    """A _Layout is how a program runs over contiguous arrays of one shape, as a `_SlicedRun` of them has found it."""
+
+    calls: list[Call]
+    n_threads: int
+    extents: tuple[int, ...]
+    box: tuple[int, ...]
+    slice: tuple[int, ...]
+    schedule: Schedule
+    used: list[int]
+
+
 class _SlicedRun:
     """A _SlicedRun is one run of a program over a box of several slices.
 
@@ -313,6 +329,11 @@ class _SlicedRun:
 
     `own` are the numbers that its reductions have in the program of which this is a pass.
     """
+
+    schedule: Schedule
+    box: tuple[int, ...]
+    slice: tuple[int, ...]
+    extents: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -339,17 +360,30 @@ class _SlicedRun:
             for r, out in zip(program.outputs, outs, strict=True)
         ]
         #: By output, the inputs that it may be.
-        self.aliases = tuple(
-            [
-                () if out is None else tuple([i for i, x in enumerate(inputs) if np.may_share_memory(out, x)])
-                for out in outs
-            ]
-        )
+        self.aliases = tuple([_aliases(out, inputs) for out in outs])
         self.values: dict[int, HostArray] = {}  # by register: inputs, and what is computed before the slices
         self.calls: list[Call] = []  # the rest
-        self._compute_narrow(inputs)
-        self.n_threads = self._find_threads()
-        self._lay_out()
+        forms = {(x.shape, x.flags.c_contiguous, 0 in x.strides) for x in (*inputs, *self.outputs)}
+        is_plain = forms == {(shape, True, False)} and program.is_rooted
+        dtypes = *self.dtypes, *[out.dtype for out in self.outputs]
+        key = dtypes, shape, self.aliases, threads_for_cost(HELPED), len(scalars)
+        layout: _Layout | None = program._schedules.get(key) if is_plain else None
+        if layout is None:
+            self._compute_narrow(inputs)
+            self.n_threads = self._find_threads()
+            self._lay_out()
+            if is_plain:
+                found = self.calls, self.n_threads, self.extents, self.box, self.slice, self.schedule
+                program._remember(key, _Layout(*found, used=[*self.values]))
+        else:
+            self.calls, self.n_threads, self.extents, self.box, self.slice, self.schedule, used = layout
+            self.values = {x: inputs[x] for x in used}
+            arrays = [*self.values.values(), *self.outputs]
+            if len(self.box) == 1:
+                arrays = [a.reshape(-1) for a in arrays]
+            self.streams = list(zip([*used, *self.schedule.places], arrays, strict=True))
+        self.accumulators = [accumulator(r, shape, self.extents) for r in program.reductions]
+        self.compiled = compiled_for(self)
 
     def _compute_narrow(self, inputs: Sequence[HostArray]) -> None:
         """Compute what is small because its operands are broadcast: ``exp(v[:, None])`` beside a matrix."""
@@ -397,6 +431,7 @@ class _SlicedRun:
             ordered = [r.axes for r in program.reductions if MONOIDS[r.monoid].is_ordered(r.dtype)]
             axes = (ordered or [program.reductions[0].axes])[0]
             self.box, self.slice = self.shape, reduced_extents(self.shape, axes, self._reduced_budget())
+            self.extents = self.slice
         else:
             arrays, self.box = axes_by_stride(arrays, self.shape)
             self.slice = crossed_extents(arrays, self.box, self._budget(arrays))
@@ -423,11 +458,9 @@ class _SlicedRun:
             scan = Scheduler(self.calls, given, program.outputs, places, reduced, n_entries, self.aliases)
             found = scan.schedule()
             program._remember(key, found)
-        self.schedule: Schedule = found
+        self.schedule = found
         self.streams = list(zip([*streamed, *self.schedule.places], arrays, strict=True))
-        self.accumulators = [accumulator(r, self.shape, self.slice) for r in program.reductions]
         self._flatten()
-        self.compiled = compiled_for(self)
 
     def _reduced_budget(self) -> int:
         """Return the elements of a slice that is reduced; of a sum they are part of its meaning: the shape decides."""
@@ -509,18 +542,18 @@ class _SlicedRun:
                 if now != extents:
                     extents = now
                     scratch.fill(entries, extents)
-                    _perform(fixed, entries, current)
+                    perform(fixed, entries, current)
                     if compiled is not None:
                         compiled.resize(extents)
                 if compiled is None or not compiled.run(where):
-                    _perform(steps, entries, current)
+                    perform(steps, entries, current)
                 if places:
                     partials = []
                     for a, entry, current[0] in places:
                         partials.append(a.partial(entries[entry], where, self.within))
                     in_order.add(number, partials, where, current)
                 if late:
-                    _perform(late, entries, current)
+                    perform(late, entries, current)
         except Exception as error:
             slices.fail(number, error)
         scratch.give_back()
@@ -564,14 +597,3 @@ class _SlicedRun:
             return axes
         (inner,) = reduced
         return tuple(axis for axis in axes if axis not in inner) + inner
-
-
-def _perform(steps: Sequence[Step], entries: list[Any], current: list[Called]) -> None:
-    for called, call, first, second, more, out in steps:
-        current[0] = called
-        if more is not None:
-            call(*[entries[i] for i in more], out=entries[out])
-        elif second < 0:
-            call(entries[first], out=entries[out])
-        else:
-            call(entries[first], entries[second], out=entries[out])

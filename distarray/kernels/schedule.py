@@ -277,6 +277,18 @@ def _copy_step(source: int, target: int) -> Step:
     return Step(Called("cast"), copy_out, source, -1, None, target)
 
 
+def perform(steps: Sequence[Step], entries: list[Any], current: list[Called]) -> None:
+    """Run steps on a list of entries, and say in `current` what is called."""
+    for called, call, first, second, more, out in steps:
+        current[0] = called
+        if more is not None:
+            call(*[entries[i] for i in more], out=entries[out])
+        elif second < 0:
+            call(entries[first], out=entries[out])
+        else:
+            call(entries[first], entries[second], out=entries[out])
+
+
 class Scratch:
     """A Scratch is memory for the slots of a schedule, kept by each thread from run to run."""
 
