@@ -109,6 +109,33 @@ def test_outputs_may_be_inputs_element_by_element(small_slices: None, data: st.D
         assert_same_bits(np.asarray(found), np.asarray(right))
 
 
+def _lying(x: np.ndarray, form: str) -> np.ndarray:
+    """Return an array with the elements of `x` that lie in another order, or apart."""
+    if form == "contiguous" or not x.ndim:
+        return x.copy()
+    if form == "columns":
+        return np.array(x, order="F")
+    apart = np.zeros(tuple(2 * n for n in x.shape), x.dtype)[tuple(slice(None, None, 2) for _ in x.shape)]
+    apart[...] = x
+    return apart
+
+
+@PROPERTY
+@given(st.data())
+def test_runs_of_one_program_do_not_know_of_each_other(small_slices: None, data: st.DataObject) -> None:
+    """Whatever lies how, is to be stored in arrays of its own, or of another dtype."""
+    with np.errstate(all="ignore"):
+        program, inputs, scalars, shape, registers = data.draw(programs())
+        owned = [np.array(np.broadcast_to(x, shape)) for x in inputs]
+        alone = Program(program.n_inputs, program.instructions, program.outputs).run(owned, scalars, shape)
+        for form in data.draw(st.lists(st.sampled_from(["contiguous", "columns", "apart"]), min_size=2, max_size=4)):
+            dtypes = ["c16" if registers[r].dtype.kind in "fc" else "f8" for r in program.outputs]
+            outs = [np.empty(shape, dtype) if data.draw(st.booleans()) else None for dtype in dtypes]
+            found = program.run([_lying(x, form) for x in owned], scalars, shape, outs)
+            for out, right in zip(found.outputs, alone.outputs, strict=True):
+                assert_same_bits(out, right.astype(out.dtype))
+
+
 # --- bits -----------------------------------------------------------------------------------------------------------
 
 UFUNCS = sorted(
