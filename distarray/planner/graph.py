@@ -147,7 +147,7 @@ def _pending_key(
     if op.family.is_tiled:
         ranks += node.runtime.pattern
         pin = None if pin is None else pin.with_bounds(None)
-    return op.name, refs, str(node.dtype), node.params, ranks, pin, node.errstate
+    return op.name, refs, node.dtype, node.params, ranks, pin, node.errstate
 
 
 def canonical(
