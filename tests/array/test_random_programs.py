@@ -897,6 +897,19 @@ def test_random_programs_equal_numpy() -> None:
         check(range(150))
 
 
+@pytest.mark.parametrize("is_helped", [False, True])
+def test_random_programs_in_slices_equal_numpy(is_helped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays so small are one slice otherwise, in scratch of their own."""
+    sizes = dict.fromkeys(["program.REDUCED_SLICE", "program.SMALLEST_SLICE", "program.LARGEST_SLICE"], 16)
+    sizes |= {"program.WHOLE": 4, "interpret.REDUCED_SLICE": 16, "interpret.IN_SLICES": 16}
+    if is_helped:
+        sizes |= {"threads.HELPED": 1, "interpret.HELPED": 1}
+    for name, size in sizes.items():
+        monkeypatch.setattr(f"distarray.kernels.{name}", size)
+    with poisoned_buffers():
+        check(range(300, 400))
+
+
 def test_random_programs_in_threads_equal_numpy() -> None:
     with poisoned_buffers():
         in_threads(range(150, 250), 4)
