@@ -480,10 +480,10 @@ class _SlicedRun:
         return max(SMALLEST_SLICE, min(LARGEST_SLICE, CACHE_NBYTES // nbytes // 1024 * 1024))
 
     def _needs_no_scratch(self) -> bool:
-        """Return whether each slice of contiguous arrays is one call, which writes where the output is to be, and makes
-        nothing else.
-        """
-        if len(self.calls) > 1 or any(self.aliases) or any(call.function.makes_more for call in self.calls):
+        """Return whether each slice of contiguous arrays is one call that writes the output, and makes nothing else."""
+        functions = [call.function for call in self.calls]
+        may_alias = not any(self.aliases) or any(f.has_inplace for f in functions)
+        if len(functions) > 1 or not may_alias or any(f.makes_more for f in functions):
             return False
         return all(self.dtypes[r] == out.dtype for r, out in zip(self.program.outputs, self.outputs, strict=True))
 
