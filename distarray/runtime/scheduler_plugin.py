@@ -72,11 +72,19 @@ async def join(client: str, *, dask_scheduler: Any) -> dict[str, Any]:
     return state
 
 
+def _is_to_read(worker: Any, block: Any) -> bool:
+    """Return whether a task that waits, or is processed, is to read a block at a worker."""
+    return any(
+        reader.processing_on is worker or worker.address in (reader.worker_restrictions or ())
+        for reader in block.waiters or ()
+    )
+
+
 class ReduceVisits(ReduceReplicas):  # type: ignore[misc]  # distributed has no type information
     """ReduceVisits is Dask's policy, which drops replicas above one, and of blocks of ours keeps the one that is at
-    home.
+    home, and those that a worker is still to read.
 
-    Dask's own keeps any, so that blocks wander, and later plans move more than they think.
+    Dask's own keeps any, so that blocks wander, and plans move more than they think.
 
     Parameters
     ----------
@@ -93,8 +101,10 @@ class ReduceVisits(ReduceReplicas):  # type: ignore[misc]  # distributed has no 
             visiting = self.placement.visits(suggestion.ts)
             keeping = suggestion.ts.who_has - visiting
             # a worker that is paused, or leaves, need not keep anything
-            is_kept = visiting and all(worker.status == Status.running for worker in keeping)
-            yield suggestion._replace(candidates=visiting) if is_kept else suggestion
+            if not visiting or any(worker.status != Status.running for worker in keeping):
+                yield suggestion
+            elif done := {worker for worker in visiting if not _is_to_read(worker, suggestion.ts)}:
+                yield suggestion._replace(candidates=done)
 
 
 class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no type information
@@ -446,12 +456,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
 
     def _is_done_with(self, block: Any, worker: Any) -> bool:
         """Return whether a worker holds a replica of a block that belongs elsewhere, and is to read it no more."""
-        if len(block.who_has or ()) < 2 or any(
-            reader.processing_on is worker or worker.address in (reader.worker_restrictions or ())
-            for reader in block.waiters or ()
-        ):
-            return False
-        return worker in self.visits(block)
+        return len(block.who_has or ()) > 1 and not _is_to_read(worker, block) and worker in self.visits(block)
 
     def visits(self, block: Any) -> set[Any]:
         """Return the workers that hold a replica of a block of ours, if others hold it at whose home it is.

@@ -562,6 +562,48 @@ def test_everything_is_as_before_once_the_last_client_of_ours_left(cluster, requ
     assert other.submit(operator.add, *data[:2]).result() == 3
 
 
+_GO_ON = threading.Event()
+
+
+def _when_told(value):
+    _GO_ON.wait(60)
+    return value
+
+
+def test_a_replica_that_is_still_to_be_read_is_not_dropped(cluster4):
+    """The memory manager acts every other second; a reader that waits longer would have the block sent once more."""
+    run = executor(cluster4)
+    cluster4.run_on_scheduler(lambda dask_scheduler: dask_scheduler.extensions["amm"].stop())
+    _GO_ON.clear()
+    try:
+        block, first, late, second = [(f"dx-{name}", 0, 0) for name in ("block", "first", "late", "second")]
+        tasks = {
+            block: Task(block, np.arange, 4),
+            first: Task(first, np.sum, TaskRef(block)),
+            late: Task(late, _when_told, TaskRef(first)),
+            second: Task(second, np.multiply, TaskRef(block), TaskRef(late)),
+        }
+        kept = run.submit(tasks, {block: 0, first: 1, late: 2, second: 1}, [block, second])
+
+        def suggested(dask_scheduler):
+            found = dask_scheduler.tasks.get(block)
+            manager = dask_scheduler.extensions["amm"]
+            (policy,) = [p for p in manager.policies if type(p).__name__ == "ReduceVisits"]
+            manager.pending = {}
+            try:
+                of_block = [[s.op for s in p.run() if s.ts is found] for p in (policy, policy.replaced)]
+            finally:
+                del manager.pending
+            return 0 if found is None else len(found.who_has or ()), *of_block
+
+        eventually(lambda: cluster4.run_on_scheduler(suggested) == (2, [], ["drop"]))
+        _GO_ON.set()
+        np.testing.assert_array_equal(run.fetch([kept[second]])[0], [0, 6, 12, 18])
+    finally:
+        _GO_ON.set()
+        cluster4.run_on_scheduler(lambda dask_scheduler: dask_scheduler.extensions["amm"].start())
+
+
 def test_replicas_of_others_are_left_to_dask(cluster4):
     """A task of ours that reads them drops none of them, and the memory manager's policy is dask's for them."""
     run = executor(cluster4)
