@@ -126,6 +126,8 @@ def elementwise(name: str, params: tuple[Any, ...], dtype: DType, operands: tupl
     more = not is_ufunc and _makes_more(canonical, dtype, operands)
     if not exact and canonical in _NEED_WHOLE_VECTORS:
         call = whole_vectors(call, dtype)
+    if canonical == "negative":
+        call = _made_beside(call)
     nbytes = sum([d.itemsize for d in (dtype, *operands) if d is not None])
     cost = nbytes if is_quick(canonical) else nbytes * _SLOW
     return Elementwise(event_name(name), call, exact, exact and is_ufunc, cost, more)
@@ -245,6 +247,20 @@ def whole_vectors(call: Call, dtype: DType) -> Call:
         return out
 
     return on_whole_vectors
+
+
+def _made_beside(call: Call) -> Call:
+    """Return `call` such that numpy's kernel writes contiguous arrays only: of elements that lie 4 or 8 apart, that of
+    `numpy.negative` reads others if it is to write apart too (``x[:, 0]`` of 4 columns of ``f4``).
+    """
+
+    def made_beside(x: Any, out: Any = None) -> Any:
+        if out is None or out.flags.c_contiguous:
+            return call(x, out=out)
+        np.copyto(out, call(x))
+        return out
+
+    return made_beside
 
 
 def _padded(tail: Any) -> Any:

@@ -136,6 +136,19 @@ def test_runs_of_one_program_do_not_know_of_each_other(small_slices: None, data:
                 assert_same_bits(out, right.astype(out.dtype))
 
 
+@pytest.mark.parametrize("apart", [2, 4, 8, -4])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8"])
+def test_functions_are_right_for_elements_that_lie_apart(small_slices: None, dtype: str, apart: int) -> None:
+    """numpy's own kernel of ``negative`` is not, where it writes apart: ``x[:, 0] = -x[:, 0]`` of few columns."""
+    x = np.zeros(200 * abs(apart), dtype)[::apart]
+    x[...] = np.arange(1, 201)
+    for name in ("negative", "square", "positive", "sign", "absolute"):
+        program, out = Program(1, (Instruction(name, (0,), x.dtype),), (1,)), np.zeros_like(x, shape=800)[::4]
+        expected = getattr(np, name)(x.copy())
+        assert_same_bits(program.run([x], (), x.shape, [out]).outputs[0], expected)
+        assert_same_bits(program.run([x], (), x.shape, [x]).outputs[0], expected)
+
+
 # --- bits -----------------------------------------------------------------------------------------------------------
 
 UFUNCS = sorted(
