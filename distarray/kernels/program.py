@@ -37,7 +37,7 @@ from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Called, ErrModes, Noted, Outcome, Reduction, reduction_cost
 from distarray.kernels.schedule import Call, Schedule, Scheduler, Scratch, SliceState, perform
 from distarray.kernels.slices import axes_by_stride, boxes, crossed_extents, is_across, narrowed, reduced_extents
-from distarray.kernels.threads import HELPED, SharedWork, run_parts, threads_for_cost
+from distarray.kernels.threads import HELPED, SharedWork, run_parts, threads_for, threads_for_cost
 from distarray.types import DType, HostArray
 
 #: Elements of a slice of a box that is reduced. Part of the meaning of a sum: another number, other bits.
@@ -235,6 +235,9 @@ class Program:
             partials.append(partial_of(reduction, registers[reduction.register], shape, within))
         outputs: list[HostArray] = []
         current[0] = _CAST
+        for r in self.outputs if len(outs) > 1 else ():
+            if r < self.n_inputs and any(_aliases(out, registers[r : r + 1]) for out in outs):
+                registers[r] = registers[r].copy()  # before the storing of another output overwrites it
         for r, out in zip(self.outputs, outs, strict=True):
             result = registers[r]
             if out is not None:
@@ -366,7 +369,7 @@ class _SlicedRun:
         forms = {(x.shape, x.flags.c_contiguous, 0 in x.strides) for x in (*inputs, *self.outputs)}
         is_plain = forms == {(shape, True, False)} and program.is_rooted
         dtypes = *self.dtypes, *[out.dtype for out in self.outputs]
-        key = dtypes, shape, self.aliases, threads_for_cost(HELPED), len(scalars)
+        key = dtypes, shape, self.aliases, threads_for(HELPED), len(scalars)
         layout: _Layout | None = program._schedules.get(key) if is_plain else None
         if layout is None:
             self._compute_narrow(inputs)
@@ -482,7 +485,9 @@ class _SlicedRun:
     def _needs_no_scratch(self) -> bool:
         """Return whether each slice of contiguous arrays is one call that writes the output, and makes nothing else."""
         functions = [call.function for call in self.calls]
-        may_alias = not any(self.aliases) or any(f.has_inplace for f in functions)
+        # What is read, and stored as well, is copied before another output overwrites it.
+        is_stored = any(r in self.values for r in self.program.outputs)
+        may_alias = not any(self.aliases) or (any(f.has_inplace for f in functions) and not is_stored)
         if len(functions) > 1 or not may_alias or any(f.makes_more for f in functions):
             return False
         return all(self.dtypes[r] == out.dtype for r, out in zip(self.program.outputs, self.outputs, strict=True))
@@ -510,10 +515,7 @@ class _SlicedRun:
         slices.check()
         if self.compiled is not None:
             self.compiled.ran(time.perf_counter() - started)
-        partials = []
-        for a, self.current[0] in reducing:
-            partials.append(a.result())
-        return Outcome(self.outputs, partials)
+        return Outcome(self.outputs, [a.result() for a, self.current[0] in reducing])
 
     def _help(self, slices: SharedWork[_Slice], in_order: InOrder) -> None:
         """Take slices, in another thread as a rule."""
@@ -548,9 +550,7 @@ class _SlicedRun:
                 if compiled is None or not compiled.run(where):
                     perform(steps, entries, current)
                 if places:
-                    partials = []
-                    for a, entry, current[0] in places:
-                        partials.append(a.partial(entries[entry], where, self.within))
+                    partials = [a.partial(entries[entry], where, self.within) for a, entry, current[0] in places]
                     in_order.add(number, partials, where, current)
                 if late:
                     perform(late, entries, current)

@@ -136,6 +136,23 @@ def test_runs_of_one_program_do_not_know_of_each_other(small_slices: None, data:
                 assert_same_bits(out, right.astype(out.dtype))
 
 
+@pytest.mark.parametrize("n", [3, 20_000])
+def test_inputs_are_stored_as_they_were_where_outputs_lie_in_their_memory(n: int) -> None:
+    x, y = np.arange(n, dtype="f8"), np.arange(n, dtype="f8") + n
+    before = x.copy(), y.copy()
+    Program(2, (), (1, 0)).run([x, y], (), (n,), [x, y])
+    assert_same_bits(x, before[1])
+    assert_same_bits(y, before[0])
+
+
+def test_what_is_stored_beside_a_result_in_its_place_needs_no_copy_of_the_whole() -> None:
+    x, kept = np.ones(1_000_000), np.empty(1_000_000)
+    program = Program(1, (Instruction("negative", (0,), F8),), (1, 0))
+    _, peak = peak_nbytes(lambda: program.run([x], (), x.shape, [x, kept]))
+    assert peak < x.nbytes / 2
+    np.testing.assert_array_equal(kept, -x)
+
+
 @pytest.mark.parametrize("apart", [2, 4, 8, -4])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8"])
 def test_functions_are_right_for_elements_that_lie_apart(small_slices: None, dtype: str, apart: int) -> None:

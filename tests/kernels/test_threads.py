@@ -176,6 +176,20 @@ def test_random_programs_have_the_same_bits(
         assert_same_bits(a, e)
 
 
+def test_a_run_has_the_threads_that_are_there_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.ones(1 << 20)
+    program = Program(1, (Instruction("exp", (0,), x.dtype), Instruction("sin", (1,), x.dtype)), (2,))
+    numbers = []
+    find = program_module.run_parts
+    monkeypatch.setattr(program_module, "run_parts", lambda parts: (numbers.append(len(parts)), find(parts)))
+    for n in (2, 4):
+        pool = Pool(n, n - 1)
+        with threads.helped_by(pool):
+            program.run([x], (), x.shape)
+        pool.close()
+    assert numbers == [2, 4]
+
+
 @given(
     data=st.data(), monoid=st.sampled_from(["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "moments"])
 )
