@@ -183,6 +183,19 @@ def test_each_of_two_reductions_that_are_fused_has_the_state_of_its_own_line(way
             assert [str(w.message) for w in caught] == ["overflow encountered in reduce"] * n_told
 
 
+@pytest.mark.parametrize("name", ["maximum", "minimum", "fmax"])
+def test_extrema_of_tiles_meet_no_event(name: str) -> None:
+    """Zeros are told apart by sums, of which others overflow or are not valid."""
+    x = np.tile([[0.0, -0.0], [1e308, 1e308], [np.inf, -np.inf]], (100, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with force_tiles(3):
+            y = dx.asarray(x)
+            found, _ = map(np.asarray, dx.compute(getattr(dx, name).reduce(y, axis=1), y * 0.5))
+    np.testing.assert_array_equal(found, getattr(np, name).reduce(x, axis=1))
+    assert (np.signbit(found[::3]) == (name == "minimum")).all()
+
+
 def test_what_is_to_be_printed_goes_to_stderr(way: None, capfd: pytest.CaptureFixture[str]) -> None:
     with np.errstate(divide="print"):
         np.asarray(1 / dx.asarray(np.zeros(4)))
