@@ -59,7 +59,7 @@ _WholeCall = tuple[Called, Callable[..., Any], int, int, tuple[int, ...] | None,
 _Slice: TypeAlias = tuple[Any, tuple[int, ...]]
 #: Where the inner axis is shorter than this, a broadcast operand is written out once, not broadcast by each call.
 SHORT_RUN = 64
-#: Schedules kept per program. They differ by dtypes, by which inputs are contiguous and which are broadcast.
+#: Schedules kept per program, and layouts, which differ by shapes too: apart, since what is compiled is a schedule's.
 MAX_SCHEDULES = 64
 _NOTHING, _CAST = Called(""), Called("cast")
 
@@ -92,6 +92,7 @@ class Program:
     outputs: tuple[int, ...] = ()
     reductions: tuple[Reduction, ...] = ()
     _schedules: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _layouts: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return shared_program, (self.n_inputs, self.instructions, self.outputs, self.reductions)
@@ -269,7 +270,7 @@ class Program:
                 second, more = where[1] if len(where) > 1 else -1, where if len(where) > 2 else None
                 whole.append((Called(function.name, k), function.call, where[0], second, more, dead))
             contiguous = bool(self.reductions) or not all(call.function.is_exact for call in calls)
-            found = self._remember(dtypes, (whole, contiguous))
+            found = _remember(self._schedules, dtypes, (whole, contiguous))
         return found  # type: ignore[no-any-return]
 
     def _calls(self, dtypes: tuple[DType, ...]) -> list[Call]:
@@ -285,19 +286,13 @@ class Program:
                 function = elementwise(i.function, i.params, i.dtype, operands)
                 entries = tuple(len(of) + x.index if isinstance(x, RuntimeScalar) else x for x in i.inputs)
                 found.append(Call(self.n_inputs + k, function, entries, i.dtype, k))
-            self._remember(("calls", dtypes), found)
+            _remember(self._schedules, ("calls", dtypes), found)
         return found
 
     @cached_property
     def is_rooted(self) -> bool:
         """Return whether every instruction has an operand that is not a scalar, so none is narrower than all inputs."""
         return all(any(not isinstance(x, RuntimeScalar) for x in i.inputs) for i in self.instructions)
-
-    def _remember(self, key: Any, value: Any) -> Any:
-        if len(self._schedules) >= MAX_SCHEDULES:
-            self._schedules.clear()
-        self._schedules[key] = value
-        return value
 
 
 @lru_cache(maxsize=512)
@@ -306,6 +301,13 @@ def shared_program(
 ) -> Program:
     """Return the one program of this process that does this: it keeps its schedules, and what is compiled."""
     return Program(n_inputs, instructions, outputs, reductions)
+
+
+def _remember(known: dict[Any, Any], key: Any, value: Any) -> Any:
+    if len(known) >= MAX_SCHEDULES:
+        known.clear()
+    known[key] = value
+    return value
 
 
 def _aliases(out: HostArray | None, inputs: Sequence[HostArray]) -> tuple[int, ...]:
@@ -370,14 +372,14 @@ class _SlicedRun:
         is_plain = forms == {(shape, True, False)} and program.is_rooted
         dtypes = *self.dtypes, *[out.dtype for out in self.outputs]
         key = dtypes, shape, self.aliases, threads_for(HELPED), len(scalars)
-        layout: _Layout | None = program._schedules.get(key) if is_plain else None
+        layout: _Layout | None = program._layouts.get(key) if is_plain else None
         if layout is None:
             self._compute_narrow(inputs)
             self.n_threads = self._find_threads()
             self._lay_out()
             if is_plain:
                 found = self.calls, self.n_threads, self.extents, self.box, self.slice, self.schedule
-                program._remember(key, _Layout(*found, used=[*self.values]))
+                _remember(program._layouts, key, _Layout(*found, used=[*self.values]))
         else:
             self.calls, self.n_threads, self.extents, self.box, self.slice, self.schedule, used = layout
             self.values = {x: inputs[x] for x in used}
@@ -460,7 +462,7 @@ class _SlicedRun:
             n_entries = len(self.dtypes) + len(self.scalars)
             scan = Scheduler(self.calls, given, program.outputs, places, reduced, n_entries, self.aliases)
             found = scan.schedule()
-            program._remember(key, found)
+            _remember(program._schedules, key, found)
         self.schedule = found
         self.streams = list(zip([*streamed, *self.schedule.places], arrays, strict=True))
         self._flatten()
@@ -485,8 +487,7 @@ class _SlicedRun:
     def _needs_no_scratch(self) -> bool:
         """Return whether each slice of contiguous arrays is one call that writes the output, and makes nothing else."""
         functions = [call.function for call in self.calls]
-        # What is read, and stored as well, is copied before another output overwrites it.
-        is_stored = any(r in self.values for r in self.program.outputs)
+        is_stored = any(r in self.values for r in self.program.outputs)  # and copied before an output overwrites it
         may_alias = not any(self.aliases) or (any(f.has_inplace for f in functions) and not is_stored)
         if len(functions) > 1 or not may_alias or any(f.makes_more for f in functions):
             return False

@@ -18,6 +18,7 @@ import distarray as dx
 from distarray import config
 from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels import compiled, compiler
+from distarray.kernels import program as program_module
 from distarray.kernels.compiled import Compiled
 from distarray.kernels.compiled_moments import RowMoments
 from distarray.kernels.compiler import COMPILER
@@ -236,6 +237,7 @@ def test_random_programs_have_the_interpreters_bits_and_warnings(made: tuple[Pro
     with np.errstate(all="ignore"):
         assert_same(both(program, inputs, may_be_left=True))
         program._schedules.clear()
+        program._layouts.clear()
         assert_same(both(program, inputs, errstate=WARN, may_be_left=True))
 
 
@@ -320,6 +322,15 @@ def test_in_place_a_flagged_slice_reads_what_was_there() -> None:
         assert_same_bits(a, expected)
         (c,) = all_compiled(program)
     assert c.n_flagged
+
+
+def test_arrays_of_many_shapes_do_not_make_a_program_forget_what_is_compiled() -> None:
+    program = Program(1, (Instruction("square", (0,), F8), Instruction("add", (1, 0), F8)), (2,))
+    for n in range(2 * program_module.MAX_SCHEDULES):
+        program.run([np.ones(N + n)], (), (N + n,))
+        if not n:
+            before = all_compiled(program)
+    assert all_compiled(program) == before != []
 
 
 def test_a_program_that_raises_flags_all_the_time_is_given_up() -> None:
