@@ -179,7 +179,7 @@ def test_a_pass_is_shared_with_another_thread(monkeypatch: pytest.MonkeyPatch) -
     if small.helpers_for(dx.asarray(0.0)._env) is None:
         pytest.skip("this process has one core")
     together, rounds = threading.Barrier(2), []
-    perform = program._perform
+    perform = program.perform
 
     def meeting(*args: Any) -> Any:
         if len(rounds) < 2:
@@ -187,7 +187,7 @@ def test_a_pass_is_shared_with_another_thread(monkeypatch: pytest.MonkeyPatch) -
             together.wait(20)  # alone it would wait for ever
         return perform(*args)
 
-    monkeypatch.setattr(program, "_perform", meeting)
+    monkeypatch.setattr(program, "perform", meeting)
     x = dx.asarray(np.ones((900, 800)))
     assert float(dx.sum(x * x)) == 720_000
 
