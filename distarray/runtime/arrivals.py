@@ -24,7 +24,7 @@ from distarray.errors import UnreachableBlocksError
 from distarray.expr.expr import BlockName, Environment, LazyBlocks, Stored
 from distarray.kernels.inside import is_inside_task
 from distarray.lazy import loaded
-from distarray.runtime.attached import attach, read, thread_state
+from distarray.runtime.attached import attach, read, thread_state, waiting_for
 from distarray.runtime.members import executor_for
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -131,13 +131,17 @@ def settle_here(memo: Stored, arrived: Environment, here: Environment) -> None:
     memo.share()
 
 
-def _taken_out(future: Any, key: Any) -> Any:
-    """Return the Future of a task that takes a block out where its bundle is; None of what is in none."""
+def _read(future: Any, key: Any) -> Any:
+    """Return a block, given the Future of what is kept; a task takes it out of a bundle where that is."""
     from distarray.kernels.tasks import project  # late, as below: whoever imports the package has no cluster yet
     from distarray.lower.bundling import bundle_of
 
     place = bundle_of(key)
-    return None if place is None else future.client.submit(project, place[1], future, key=key)
+    block = read(future if place is None else future.client.submit(project, place[1], future, key=key))
+    if isinstance(block, np.ndarray):
+        block = block.view()  # a worker in this process has the same memory
+        block.flags.writeable = False
+    return block
 
 
 class ArrivedBlocks(LazyBlocks):
@@ -154,7 +158,8 @@ class ArrivedBlocks(LazyBlocks):
     def __init__(self, cluster: ClusterName, blocks: Sequence[Any]) -> None:
         self._cluster = cluster
         self._blocks = list(blocks)
-        self._futures: dict[int, Any] | None = None
+        #: Of those that are to be read: the Future, and a lock that whoever reads it has.
+        self._futures: dict[int, tuple[Any, threading.Lock]] | None = None
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -172,26 +177,30 @@ class ArrivedBlocks(LazyBlocks):
         return block if type(block) is not BlockName else self._arrive(range(len(self))[number])
 
     def _arrive(self, number: int) -> Any:
+        name = self._blocks[number]
+        found = self._future(number) if type(name) is BlockName else None
+        if found is not None:
+            future, reading = found
+            with waiting_for(future, in_part=future.key != name.key), reading:
+                if type(self._blocks[number]) is BlockName:
+                    self._blocks[number] = _read(future, name.key)
+                    with self._lock:
+                        assert self._futures is not None
+                        del self._futures[number]
+        return self._blocks[number]
+
+    def _future(self, number: int) -> tuple[Any, threading.Lock] | None:
+        """Return the Future and the lock of a block; None if it was read meanwhile."""
         from distarray.lower.bundling import key_behind
 
         with self._lock:
-            block = self._blocks[number]
-            if type(block) is not BlockName:
-                return block
             if self._futures is None:
                 # All of them: what is read later must be there then.
                 names = {i: b.key for i, b in enumerate(self._blocks) if type(b) is BlockName}
                 held = list(dict.fromkeys(map(key_behind, names.values())))
                 futures = dict(zip(held, attach(client_named(self._cluster), held), strict=True))
-                self._futures = {i: futures[key_behind(key)] for i, key in names.items()}
-            future = self._futures[number]
-            block = read(future, _taken_out(future, block.key))
-            if isinstance(block, np.ndarray):
-                block = block.view()  # a worker in this process has the same memory
-                block.flags.writeable = False
-            self._blocks[number] = block
-            del self._futures[number]
-            return block
+                self._futures = {i: (futures[key_behind(key)], threading.Lock()) for i, key in names.items()}
+            return self._futures.get(number)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ArrivedBlocks, (self._cluster, self._blocks)

@@ -142,19 +142,27 @@ def seceded() -> Iterator[None]:
             sys.modules["distributed.threadpoolexecutor"].rejoin()
 
 
-def read(future: Any, part: Any = None) -> Any:
-    """Return the result of an attached Future in this process; a task that has to wait for it gives up its thread.
+@contextmanager
+def waiting_for(future: Any, *, in_part: bool) -> Iterator[None]:
+    """Leave the thread, in a task of a worker, to other tasks if an attached Future is to be waited for.
+
+    A lock that other tasks wait for is to be taken inside and given back there: they keep their threads, of which the
+    task needs one at the end, and before that what it waits for.
 
     Parameters
     ----------
-    part
-        The Future of a part of it, which a task of its own is to take out; that is returned.
+    in_part
+        Whether a task of its own is to take out a part of it, which is waited for then.
     """
     client, sync = future.client, sys.modules["distributed.utils"].sync
     (state,) = sync(client.loop, client.scheduler.get_task_status, keys=[future.key]).values()
-    is_waiting = part is not None or state not in _GONE | {"memory", "erred"}
-    with seceded() if is_waiting else nullcontext():
-        return sync(client.loop, _gathered, client, future if part is None else part)
+    with seceded() if in_part or state not in _GONE | {"memory", "erred"} else nullcontext():
+        yield
+
+
+def read(future: Any) -> Any:
+    """Return the result of an attached Future in this process; who may have to wait for it is `waiting_for` it."""
+    return sys.modules["distributed.utils"].sync(future.client.loop, _gathered, future.client, future)
 
 
 async def _gathered(client: Any, future: Any) -> Any:

@@ -190,6 +190,22 @@ def test_a_task_waits_for_blocks_that_its_own_thread_has_to_make(lone_worker: An
     assert held.result(30)
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["in a bundle", "not there yet"])
+def test_tasks_that_share_an_array_leave_their_threads_to_what_they_wait_for(lone_worker: Any, is_there: bool) -> None:
+    """Whoever reads a block for all waits for a task, which no other may keep from running by its wait for him."""
+    x = on_workers().rechunk(200_000).persist() if is_there else dx.zeros(0)
+    dx.wait(x)
+    go = distributed.Event("go")
+    held = lone_worker.submit(lambda: distributed.Event("go").wait(30))
+    until(lambda: any(lone_worker.processing().values()))
+    x = x if is_there else on_workers()
+    sums = lone_worker.map(lambda i: float(x[i:].sum()), range(4), priority=100)
+    until(lambda: is_known(lone_worker, sums[-1].key))
+    go.set()
+    assert [f.result(30) for f in sums] == [2 * VALUES[i:].sum() for i in range(4)]
+    assert held.result(30)
+
+
 def test_a_task_may_use_an_array_of_its_process_by_name(lone_worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "shared_array", on_workers(), raising=False)
     total = lone_worker.submit(lambda: float((builtins.shared_array + 1).sum()))
