@@ -409,6 +409,11 @@ def _is_good(version: Expr) -> bool:
     return observations.state_of(version) == "finished"
 
 
+def _has_failed(node: Expr) -> bool:
+    """Return whether blocks of a node, which is evaluated, turned out to have failed."""
+    return node.memo is not None and observations.state_of(node) == "failed"
+
+
 def forget_settled() -> None:
     """Let go of what came before versions that are good."""
     if _before:
@@ -456,8 +461,7 @@ def restore(
         version = base.expr
         if version is None:
             continue
-        has_failed = failed is None and version.memo is not None and observations.state_of(version) == "failed"
-        if has_failed or id(version) in spoiled:
+        if id(version) in spoiled or (failed is None and any(map(_has_failed, postorder([version])))):
             _fall_back(base, compute, is_refused=is_refused)
     if is_refused:
         assert error is not None

@@ -224,3 +224,19 @@ def test_on_a_cluster(cluster4: Any) -> None:
         np.testing.assert_array_equal(z.compute(), expected + 1)
         float(z.sum())  # the blocks are there: nothing is remembered any more
         assert z._base.history == ()
+
+
+@pytest.mark.cluster
+def test_what_was_written_on_failed_blocks_of_a_cluster_is_taken_back_too(cluster4: Any) -> None:
+    """Whoever reads a small array has its operands here first, and meets there what another one has met."""
+    host = np.arange(6000.0).reshape(120, 50)
+    with dx.config.set(errors="deferred"):
+        z = dx.asarray(host, sharding=("x", None)) + 1.0
+        z[:] = written = broken(z)
+        other = z + 1
+        z[4] = 1
+        with pytest.raises(Broken):
+            other.compute()
+        np.testing.assert_array_equal(np.asarray(z), host + 1)
+        with pytest.raises(Broken):
+            written.compute()
