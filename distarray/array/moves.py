@@ -65,9 +65,10 @@ class Movable(Handle):
         """
         if team is not None and not isinstance(team, Team):
             raise TypeError(f"team={team!r} is no Team; use dx.Team(shape, axes), or None for this process")
-        if team == self.team and not rehome.is_gone(self._env):
+        env = environment(team, self.device)
+        if env == self._env and not rehome.is_gone(self._env):
             return self if sharding is None else self.reshard(sharding)
-        return self._moved(environment(team, self.device), sharding)
+        return self._moved(env, sharding)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Self:
         """Return the array on another device of its team; the same array if it is there already.

@@ -40,6 +40,7 @@ from distarray.runtime.passes import passes_of
 from distarray.runtime.task_times import busy_seconds, measuring
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
+from distarray.sharding.team import are_beside
 from distarray.tables import format_nbytes
 
 
@@ -179,7 +180,7 @@ def _crossed(node: Expr, known: Foreseen, *, analyze: bool, others: Others) -> E
     found = passage_of(node, source, memo, there.sharding)
     with ahead(known.before[id(node)]):
         stage, peak, growth = _move(node, source, memo, there.sharding) if found is None else _passage(node, found)
-    comes = memo.on_client or (found is None and source.env.team != env.team)
+    comes = memo.on_client or (found is None and not are_beside(source.env.team, env.team))
     explanation = Explanation(
         _environment(env),
         1,

@@ -25,7 +25,7 @@ from distarray.expr.op import Op, declare
 from distarray.lazy import loaded, options
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
-from distarray.sharding.team import Team
+from distarray.sharding.team import Team, are_beside
 from distarray.types import DType, HostArray, Shape
 
 if TYPE_CHECKING:
@@ -83,6 +83,9 @@ class Environment:
     def __reduce__(self) -> tuple[Any, ...]:
         return Environment, (self.team, self.device)
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Environment and self.device == other.device and are_beside(self.team, other.team)
+
     @property
     def size(self) -> int:
         """Return the number of members."""
@@ -121,7 +124,8 @@ class Environment:
         return _NO_MESH if self.team is None else self.team.mesh
 
     def __str__(self) -> str:
-        return f"(team={self.team!r}, device={self.device!r})"
+        through = f", client={self.client.id!r}" if hasattr(self.client, "id") else ""
+        return f"(team={self.team!r}, device={self.device!r}{through})"
 
 
 class Slot:

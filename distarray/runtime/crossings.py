@@ -28,6 +28,7 @@ from distarray.runtime.running import kept_nbytes
 from distarray.runtime.small import is_small
 from distarray.sharding.dealing import dealt, n_elements
 from distarray.sharding.sharding import Sharding
+from distarray.sharding.team import are_beside
 
 
 def heal(steps: Sequence[Sequence[Expr]]) -> None:
@@ -194,7 +195,7 @@ def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is
                 passage.check(found)
             _see_results(found.lowered("rehearsal"), found.graph, found.env, known)
     elif env.is_cluster:
-        is_sent = source.env.team != env.team  # else only the device changes
+        is_sent = not are_beside(source.env.team, env.team)  # else only the device changes
         if is_checked and is_sent:
             with ahead(known.coming):
                 check_room([_coming(there, cut)], env)

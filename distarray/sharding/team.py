@@ -230,6 +230,15 @@ class Team:
         return self
 
 
+def are_beside(one: Team | None, other: Team | None) -> bool:
+    """Return whether arrays on two teams can be used together as they are: the members are the same, and the client.
+
+    The scheduler hears what two clients of it say in any order: a block that one lets go of may be gone before it knows
+    what the other one makes of it.
+    """
+    return one is other or (one is not None and one == other and other is not None and one.client is other.client)
+
+
 class _ArrivedTeam(Team):
     """An _ArrivedTeam is a team of a cluster that came in a pickle: who its client is is asked when that is needed, and
     not before.

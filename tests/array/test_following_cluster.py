@@ -448,6 +448,24 @@ def test_what_lost_its_client_goes_where_the_arrays_live_that_it_meets() -> None
             named + dx.ones(4)
 
 
+def test_arrays_of_two_clients_of_a_cluster_meet_only_where_they_are_moved(growing: Any) -> None:
+    """What one client lets go of may be gone before the scheduler hears what another one makes of it."""
+    host = np.arange(200_000.0).reshape(2000, 100)
+    x = dx.asarray(host, sharding=("x", None)) * 1
+    with distributed.Client(growing.scheduler.address) as other:
+        y = dx.asarray(host, sharding=("x", None)) * 2
+        assert y.team.client is other
+        with pytest.raises(EnvironmentMismatchError, match=other.id):
+            x + y
+        with pytest.raises(EnvironmentMismatchError, match=other.id):
+            x[[0, 1]] = y[:2]
+        moved = y.to_team(x.team)
+        assert moved.team.client is growing
+        moved.persist()
+        assert x.to_team(x.team) is x
+    np.testing.assert_array_equal(np.asarray(moved + x), host * 3)
+
+
 def test_who_waits_for_a_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(placement.logger, "warning", lambda text, *args: said.append(text % args))
