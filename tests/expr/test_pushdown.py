@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from expr_verifier import verify
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from distarray.expr.expr import Expr, postorder
 from distarray.kernels.interpret import interpret
 from distarray.ops import indexing
 from distarray.testing import counting
-from distarray.testing.expr_verifier import verify
 
 HUGE = 10**12
 

@@ -10,6 +10,7 @@ import catalogue as ops
 import numpy as np
 import pytest
 from every_operation import ENV, catalogue, index, matrix, node
+from expr_verifier import ExprError, verify
 
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind, bind_get, bind_map, bind_put, bind_reduce, bind_reshape
@@ -26,7 +27,6 @@ from distarray.ops import (
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
-from distarray.testing.expr_verifier import ExprError, verify
 
 WHOLE = Sharding.whole(Mesh((), ()), 2)
 HALVES = Sharding(Mesh(("x",), (2,)), (("x",), ()))

@@ -24,8 +24,6 @@ from distarray.sharding.dealing import dealt
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["ExprError", "verify"]
-
 _Shape: TypeAlias = tuple[int, ...]
 
 
