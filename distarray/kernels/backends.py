@@ -27,7 +27,6 @@ from distarray.kernels.monoids import Within
 from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
-from distarray.lazy import loaded
 from distarray.sharding.layout import LayoutLike
 from distarray.types import DType
 
@@ -322,18 +321,14 @@ _STANDARD_NAME = {
 }
 
 
-# ------------------------------------------------------------------------------------------------- no host copies
+# ------------------------------------------------------------------------------------------------------ transport
 
-_FORBIDDEN = ("__array__", "__bool__", "__complex__", "__dlpack__", "__float__", "__index__", "__int__", "to_device")
 _local = threading.local()
-_guards_lock = threading.Lock()
-_guards = 0
-_undo: list[tuple[Any, str, Any]] = []
 
 
 @contextmanager
 def transport() -> Iterator[None]:
-    """Allow what moves blocks to do what kernels may not."""
+    """Allow what moves blocks to do what kernels may not: see `distarray.testing.no_host_copies`."""
     before = getattr(_local, "moves", False)
     _local.moves = True
     try:
@@ -342,50 +337,6 @@ def transport() -> Iterator[None]:
         _local.moves = before
 
 
-@contextmanager
-def no_host_copies() -> Iterator[None]:
-    """Make every copy of a block to the host raise, on all threads, unless transport makes it.
-
-    Arrays of array_api_strict then refuse ``float()``, ``int()``, ``bool()``, ``complex()``, indexing by them, DLPack
-    and ``to_device``; so do CuPy arrays, and ``cupy.asnumpy``. Used by tests to prove that kernels stay on the device.
-    """
-    global _guards
-    with _guards_lock:
-        _guards += 1
-        if _guards == 1:
-            for owner, names in _guarded():
-                for name in names:
-                    if original := getattr(owner, name, None):
-                        _undo.append((owner, name, original))
-                        setattr(owner, name, _refusing(name, original))
-    try:
-        yield
-    finally:
-        with _guards_lock:
-            _guards -= 1
-            if not _guards:
-                while _undo:
-                    owner, name, original = _undo.pop()
-                    setattr(owner, name, original)
-
-
-def _guarded() -> Iterator[tuple[Any, tuple[str, ...]]]:
-
-    try:
-        from array_api_strict._array_object import Array
-    except ImportError:
-        pass
-    else:
-        yield Array, _FORBIDDEN
-    if (cupy := loaded("cupy")) is not None:
-        # Methods of cupy.ndarray cannot be replaced (it is an extension type); these are the doors they go through.
-        yield cupy, ("asnumpy",)
-
-
-def _refusing(name: str, original: Any) -> Any:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        if getattr(_local, "moves", False):
-            return original(*args, **kwargs)
-        raise RuntimeError(f"{name} copies a block to the host inside a kernel; only transport may move blocks")
-
-    return refuse
+def is_transport() -> bool:
+    """Return whether this thread moves blocks."""
+    return bool(getattr(_local, "moves", False))

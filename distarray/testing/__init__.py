@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from distarray.kernels.backends import no_host_copies
 from distarray.runtime.counters import Counters, counting
+from distarray.testing.host_copies import no_host_copies
 from distarray.testing.memory_peaks import Peak, peaks
 from distarray.testing.poison import poisoned_buffers
 from distarray.testing.tiles import force_tiles

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from distarray.errors import NotSupportedError
 from distarray.expr.instructions import Instruction, RuntimeScalar
-from distarray.kernels.backends import NUMPY, no_host_copies
+from distarray.kernels.backends import NUMPY
 from distarray.kernels.devices import Device, backend_for, parse_device
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
+from distarray.testing import no_host_copies
 
 F8 = np.dtype("f8")
 strict_only = pytest.mark.skipif(importlib.util.find_spec("array_api_strict") is None, reason="needs array_api_strict")

@@ -17,12 +17,13 @@ from distarray.expr.affine import Affine
 from distarray.expr.joins import PRODUCT, Join
 from distarray.expr.params import ContractParams
 from distarray.kernels import contractions, products, tasks
-from distarray.kernels.backends import NUMPY, no_host_copies
+from distarray.kernels.backends import NUMPY
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.specs import Finish, Part, Read, StageSpec, TileSpec
 from distarray.ops.semirings import parse_join, traced
+from distarray.testing import no_host_copies
 
 FEW = settings(max_examples=150, derandomize=True, deadline=None)
 F8 = np.dtype("f8")

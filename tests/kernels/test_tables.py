@@ -15,7 +15,6 @@ from distarray.errors import NotSupportedError
 from distarray.expr.op import CATALOGUE
 from distarray.expr.params import IndexParams
 from distarray.kernels import tables
-from distarray.kernels.backends import no_host_copies
 from distarray.kernels.devices import backend_for
 from distarray.kernels.products import contract
 from distarray.kernels.tables import (
@@ -32,6 +31,7 @@ from distarray.kernels.tables import (
 )
 from distarray.ops import linalg
 from distarray.ops.creation import ArangeValues, LinspaceValues
+from distarray.testing import no_host_copies
 
 FEW = settings(max_examples=150, derandomize=True, deadline=None)
 CPU = backend_for("cpu")
