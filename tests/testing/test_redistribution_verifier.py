@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from redistribution_runs import run_steps
 
 from distarray.planner.redistribution import plan
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.testing.redistribution_verifier import verify
-from distarray.testing.redistributions import Case, run_steps, small_cases
+from distarray.testing.redistributions import Case, small_cases
 
 MESH = Mesh(("x", "y"), (2, 2))
 CASE = Case((8, 8), Sharding(MESH, (("x",), ())), Sharding(MESH, ((), ("x",))))

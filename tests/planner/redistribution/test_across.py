@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redistribution_runs import run_steps
 
 from distarray.errors import ShardingError
 from distarray.planner.rates import Rates
@@ -18,7 +19,7 @@ from distarray.planner.redistribution import plan
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.testing.redistribution_verifier import verify
-from distarray.testing.redistributions import Case, run_steps
+from distarray.testing.redistributions import Case
 
 MESHES = [(2,), (3,), (4,), (2, 2), (2, 3), (4, 2), (2, 2, 3), (6,), (5,), (8,)]
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from redistribution_runs import run_steps
 
 from distarray.planner.rates import Rates
 from distarray.planner.redistribution import plan
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.testing.redistribution_verifier import verify
-from distarray.testing.redistributions import Case, run_steps
+from distarray.testing.redistributions import Case
 
 MESH = Mesh(("k", "x", "y"), (4, 2, 3))
 SHAPES = [(12, 12), (24, 6), (5, 7)]

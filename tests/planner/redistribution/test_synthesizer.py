@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from redistribution_runs import run_steps
 
 from distarray.errors import MemoryBudgetError, ShardingError
 from distarray.planner.redistribution import cache_info, plan
@@ -18,7 +19,7 @@ from distarray.sharding.prime import prime_factors
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import parse_mesh, parse_type
 from distarray.testing.redistribution_verifier import verify
-from distarray.testing.redistributions import FAMILIES, Case, family, run_steps, small_cases
+from distarray.testing.redistributions import FAMILIES, Case, family, small_cases
 
 LETTER = {
     "dynslice": "d", "alltoall": "a", "allpermute": "p", "allgather": "g", "exchange": "x", "reduce_scatter": "r",
