@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,40 +66,25 @@ class Count:
     arrivals: list[Arrival] = field(default_factory=list)
 
 
-def _stages(
+def _readers(
     key: Key, function: Callable[..., Any] | None, args: Sequence[Any], is_read: Callable[[Any], bool]
-) -> list[int]:
-    """Return the stages in which a task has an argument that is read: its own, or those of the links that it was fused
-    of.
+) -> list[tuple[Callable[..., Any] | None, int]]:
+    """Return the function of a task that reads an argument, and its stage; of one that was fused those of the links
+    that do.
     """
     if function is not tasks.run_fused:
-        return [key[1]] if len(key) > 1 and isinstance(key[1], int) else []
-    links, *given = args
-    found, first = [], 0
-    for link in links:
-        if any(map(is_read, given[first : first + link.n_args])):
-            found.append(link.key[1])
-        first += link.n_args
-    return found or [key[1]]
-
-
-def _is_sliced(function: Callable[..., Any] | None, args: Sequence[Any], is_read: Callable[[Any], bool]) -> bool:
-    """Return whether only tiles of redistributions read an argument: in one process they slice it where it lies."""
-    if function is not tasks.run_fused:
-        return function is tasks.run_mosaic
-    links, *given = args
-    first, readers = 0, []
-    for link in links:
-        if any(map(is_read, given[first : first + link.n_args])):
-            readers.append(link.function)
-        first += link.n_args
-    return bool(readers) and all(reader is tasks.run_mosaic for reader in readers)
+        return [(function, key[1])] if len(key) > 1 and isinstance(key[1], int) else []
+    links, *rest = args
+    given = iter(rest)
+    of_links = [(link, list(islice(given, link.n_args))) for link in links]
+    found = [(link.function, link.key[1]) for link, own in of_links if any(map(is_read, own))]
+    return found or [(function, key[1])]
 
 
 def _stages_of_task(task: Any, read: Key) -> list[int]:
     """Return the stages in which a Dask task reads a result."""
     function, args = getattr(task.run_spec, "func", None), getattr(task.run_spec, "args", ())
-    return _stages(task.key, function, args, lambda a: getattr(a, "key", None) == read)
+    return [stage for _, stage in _readers(task.key, function, args, lambda a: getattr(a, "key", None) == read)]
 
 
 # -- on the workers of a cluster ----------------------------------------------------------------------------------
@@ -159,7 +145,7 @@ class _WorkerMeter:
         def is_read(argument: Any) -> bool:
             return type(argument) is SlotRef and argument.number == slot
 
-        found = [(r.key, stage) for r in readers for stage in _stages(r.key, r.function, r.args, is_read)]
+        found = [(r.key, stage) for r in readers for _, stage in _readers(r.key, r.function, r.args, is_read)]
         with self._lock:
             self.count.arrivals.append(Arrival(nbytes, tuple(found)))
 
@@ -271,11 +257,11 @@ class _MeteredRun:
             at = given.number if type(given) is SlotRef else -id(value), member
             if source is None or source == member or at in self._arrived:
                 continue
-            is_read = partial(_is_same, given)
-            if _is_sliced(step.function, step.args, is_read):
-                continue
+            found = _readers(step.key, step.function, step.args, partial(_is_same, given))
+            if found and all(function is tasks.run_mosaic for function, _ in found):
+                continue  # only tiles of redistributions read it: in one process they slice it where it lies
             self._arrived.add(at)
-            readers = tuple([(self._keys[n], stage) for stage in _stages(step.key, step.function, step.args, is_read)])
+            readers = tuple([(self._keys[n], stage) for _, stage in found])
             nbytes = sum(int(a.nbytes) for a in _arrays(value))
             self._meter.count(member).arrivals.append(Arrival(nbytes, readers))
 
