@@ -28,6 +28,7 @@ from distarray.lower.recipes import ClientBox
 from distarray.sharding.boxes import Box, contains, intersect_boxes, relative, size, tile_box, union
 from distarray.sharding.dealing import dealt, n_elements
 from distarray.sharding.sharding import Sharding
+from distarray.union_find import UnionFind
 
 
 @dataclass(slots=True)
@@ -413,19 +414,12 @@ def _by_turns(boxes: Mapping[Box, Turn], n_pieces: int) -> list[dict[Box, Turn]]
     """Return the boxes by when they are read first, in at most so many parts; those that overlap are in one."""
     if n_pieces < 2:
         return [dict(boxes)]
-    part = {turn: turn for turn in sorted(set(boxes.values()))}  # of each turn the first one that it goes with
-
-    def first(turn: Turn) -> Turn:
-        while part[turn] != turn:
-            turn = part[turn]
-        return turn
-
+    together = UnionFind[Turn]()  # for turns that go together the first of them stands
     for a, b in _overlapping(list(boxes)):
-        one, other = sorted((first(boxes[a]), first(boxes[b])))
-        part[other] = one
-    apart: dict[Turn, dict[Box, Turn]] = {turn: {} for turn in part if first(turn) == turn}
+        together.union(*sorted((together.find(boxes[a]), together.find(boxes[b]))))
+    apart: dict[Turn, dict[Box, Turn]] = {together.find(turn): {} for turn in sorted(boxes.values())}
     for box, turn in boxes.items():
-        apart[first(turn)][box] = turn
+        apart[together.find(turn)][box] = turn
     n_pieces = min(n_pieces, len(apart))
     parts: list[dict[Box, Turn]] = [{} for _ in range(n_pieces)]
     for number, found in enumerate(apart.values()):

@@ -19,28 +19,12 @@ from distarray.expr.op import FAMILIES
 from distarray.planner.graph import Graph
 from distarray.planner.loops import program_extents
 from distarray.planner.plan import Access, Combine, Stage
+from distarray.union_find import UnionFind
 
 #: Slices of a result are computed where they are read, rather than all of it once, if they are this small a share.
 SMALL_SHARE = 4
 #: Families whose nodes run in register programs; of the others each node that is stored is a stage.
 _PROGRAM = frozenset([kind for kind, family in FAMILIES.items() if family.is_fused])
-
-
-class _UnionFind:
-    def __init__(self, n: int) -> None:
-        self._parent = list(range(n))
-
-    def find(self, i: int) -> int:
-        parent = self._parent
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    def union(self, i: int, j: int) -> int:
-        i, j = self.find(i), self.find(j)
-        self._parent[j] = i
-        return i
 
 
 class _Grouping:
@@ -58,10 +42,10 @@ class _Grouping:
         self.same: list[tuple[int, ...]] = [()] * n  # operands that are read from a register
         self.lensed = [False] * n  # computed inside its only reader, through a lens
         self._can_lens = [False] * n
-        self._parts = _UnionFind(n)  # connected by register edges
+        self._parts = UnionFind[int]()  # connected by register edges
         # By root of a part: what decides its cut.
         self._decided = [self._decision(i) for i in range(n)]
-        self.groups = _UnionFind(n)
+        self.groups = UnionFind[int]()
 
     def kind(self, i: int) -> str:
         node = self.graph.nodes[i]

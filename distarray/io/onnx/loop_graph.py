@@ -20,6 +20,7 @@ from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, GraphInferenc
 from distarray.io.onnx.inference import NodeInference
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.planner.eindecomp import EinGraph, EinOp, Input
+from distarray.union_find import UnionFind
 
 #: Elements up to which what follows from initializers alone is computed everywhere: shapes, axes, scalars.
 SMALL = 1024
@@ -27,24 +28,6 @@ SMALL = 1024
 #: An axis of a tensor, by its name and number, or a loop of a node.
 _Place: TypeAlias = tuple[str, int]
 _Labels: TypeAlias = tuple[str, ...]
-
-
-class _Union:
-    """A _Union is sets of things that are the same."""
-
-    def __init__(self) -> None:
-        self._parent: dict[object, object] = {}
-
-    def find(self, x: object) -> object:
-        root = x
-        while (above := self._parent.get(root, root)) != root:
-            root = above
-        while x != root:
-            self._parent[x], x = root, self._parent.get(x, x)
-        return root
-
-    def join(self, x: object, y: object) -> None:
-        self._parent[self.find(x)] = self.find(y)
 
 
 @dataclass(slots=True)
@@ -124,7 +107,7 @@ def _labels(node: AnnotatedNode, here: Mapping[str, object], inference: NodeInfe
     name_of = {id(form): name for name, form in here.items() if name in node.inputs}
     if len(name_of) < len({*node.inputs} - {""}):
         return None
-    same = _Union()
+    same = UnionFind[object]()
     made: dict[int, tuple[object, ...]] = {}
     operands: list[tuple[str, tuple[object, ...], tuple[Size, ...]]] = []
     whole: set[object] = set()
@@ -136,7 +119,7 @@ def _labels(node: AnnotatedNode, here: Mapping[str, object], inference: NodeInfe
             if id(form) in made:
                 for mine, before, n in zip(loops, made[id(form)], form.shape or (), strict=True):
                     if n != 1:
-                        same.join(mine, before)
+                        same.union(mine, before)
             elif id(form) in name_of:
                 operands.append((name_of[id(form)], loops, form.shape or ()))
                 known |= {loop for loop, n in zip(loops, form.shape or (), strict=True) if n != 1}
@@ -182,7 +165,7 @@ class _AxisFactors:
     """
 
     def __init__(self) -> None:
-        self.same = _Union()
+        self.same = UnionFind[object]()
         #: Products of the leading factors, without 1 and the size.
         self._edges: dict[object, frozenset[int]] = {}
 
@@ -281,12 +264,12 @@ class _Builder:
                 for group in _groups(source, self.shapes[source], target, self.shapes[target]):
                     groups.append((target, group))
                     if len(group[0]) == len(group[1]) == 1:
-                        same.join(group[0][0][0], group[1][0][0])
+                        same.union(group[0][0][0], group[1][0][0])
             elif found is not None:
                 for name, term in (*found.operands.items(), *found.results.items()):
                     for axis, loop in enumerate(term):
                         if loop is not None:
-                            same.join((name, axis), (number, loop))
+                            same.union((name, axis), (number, loop))
         is_changing = True
         while is_changing:
             is_changing = False
