@@ -62,7 +62,7 @@ def branchings(problem: PartitionProblem, placed: ResolvedStages, least: float) 
     least
         Seconds: ways that can save no more are left out.
     """
-    own = [_own_seconds(problem, facts, s) for facts, s in zip(problem.facts, placed.shardings, strict=True)]
+    own = _own_seconds(problem, placed)
     waits = [float(c.seconds.total) - s for c, s in zip(placed.costs, own, strict=True)]
     before = _ancestors(problem)
     movable = {facts.number for facts in problem.facts if is_movable(facts, problem)}
@@ -85,11 +85,13 @@ def _alone(end: int, ends: Collection[int], before: Sequence[set[int]]) -> set[i
     return {end, *before[end]}.difference(*[before[other] for other in ends if other != end])
 
 
-def _own_seconds(problem: PartitionProblem, facts: StageFacts, sharding: Sharding) -> float:
-    """Return the seconds of computing a stage, without what it waits for."""
-    if facts.stage.family.is_item:
-        return 0.0
-    return problem.costs.balanced_seconds(facts, problem.costs.boxes(facts, [sharding]))
+def _own_seconds(problem: PartitionProblem, placed: ResolvedStages) -> list[float]:
+    """Return the seconds of computing each stage, without what it waits for."""
+    costs = problem.costs
+    return [
+        0.0 if facts.stage.family.is_item else costs.balanced_seconds(facts, costs.boxes(facts, [sharding]))
+        for facts, sharding in zip(problem.facts, placed.shardings, strict=True)
+    ]
 
 
 def _ancestors(problem: PartitionProblem) -> list[set[int]]:
@@ -218,11 +220,7 @@ def _most_seconds(plan: Plan, graph: Graph, n_members: int, rates: Rates) -> flo
 
 def _possible_gain(problem: PartitionProblem, baseline: ResolvedStages) -> float:
     """Return the seconds by which another plan could be faster: what is sent, and computed by few members."""
-    least = 0.0
-    for facts, sharding in zip(problem.facts, baseline.shardings, strict=True):
-        if not facts.stage.family.is_item:
-            least += problem.costs.balanced_seconds(facts, problem.costs.boxes(facts, [sharding]))
-    return baseline.price - least
+    return baseline.price - sum(_own_seconds(problem, baseline))
 
 
 def _search_seconds(problem: PartitionProblem) -> float:
