@@ -208,7 +208,25 @@ def resolve_cut(
     MemoryBudgetError
         If it has more than `MAX_TILES` tiles.
     """
-    sharding = _resolved(cut, loops, readings, nodes, base, mesh, lying)
+    rule = cut.rule
+    if isinstance(rule, Written):
+        assert base is not None
+        sharding = _within(loops, base, mesh)
+    elif isinstance(rule, Followed):
+        sharding = follow(loops, readings, rule.order, mesh)
+    elif isinstance(rule, Pinned):
+        pin = nodes[rule.node].pin
+        assert pin is not None
+        sharding = _pinned(loops, pin.with_copies(False))  # which results have copies is said by `result_shardings`
+    elif isinstance(rule, Parts):
+        sharding = type_of_parts(rule, loops.extents, _layout(loops, readings, rule.order), mesh)
+    elif isinstance(rule, Assembled) and (found := edges_of_pieces(rule, nodes, lying)) is not None:
+        sharding = _assembled(rule.loop, loops.extents, *found)
+    else:
+        axes: list[tuple[str, ...]] = [()] * len(loops.extents)
+        if isinstance(rule, Along | Assembled):
+            axes[rule.loop] = tuple(reversed(mesh.names))
+        sharding = Sharding(mesh, tuple(axes))
     n_tiles = prod([n for _, n in cut.waves], start=sharding.n_tiles)
     if n_tiles > MAX_TILES:
         raise MemoryBudgetError(
@@ -236,49 +254,24 @@ def with_waves(sharding: Sharding, waves: Iterable[tuple[int, int]]) -> Sharding
     return sharding
 
 
-def _resolved(
-    cut: Cut,
-    loops: Loops,
-    readings: Sequence[Reading],
-    nodes: Sequence[Expr],
-    base: Reading | None,
-    mesh: Mesh,
-    lying: Callable[[int], Sharding | None],
-) -> Sharding:
+def _pinned(loops: Loops, pin: Sharding) -> Sharding:
+    """Return the type of the loops of a stage whose result is pinned."""
     n = len(loops.extents)
-    rule = cut.rule
-    if isinstance(rule, Written):
-        assert base is not None
-        return _within(loops, base, mesh)
-    if isinstance(rule, Followed):
-        return follow(loops, readings, rule.order, mesh)
-    if isinstance(rule, Pinned):
-        pin = nodes[rule.node].pin
-        assert pin is not None
-        pin = pin.with_copies(False)  # which results have copies is said by `result_shardings`
-        if loops.tiling is not None:
-            return Sharding(pin.mesh, (pin.axes[0], *[()] * (n - 1)))
-        if loops.windows is not None:
-            return Sharding(pin.mesh, pin.axes)
-        if not loops.results or loops.results[0] == tuple(range(n)):
-            return pin
-        # The pin is of the result; loops that it lacks are cut as is said beside it, by default not.
-        reduced = dict(zip(loops.reduced, loops.pinned, strict=False))
-        at = {loop: axis for axis, loop in enumerate(loops.results[0])}
-        return Sharding(
-            pin.mesh,
-            tuple(pin.axes[at[loop]] if loop in at else reduced.get(loop, ()) for loop in range(n)),
-            (),
-            tuple(pin.bounds[at[loop]] if loop in at else None for loop in range(n)),
-        )
-    if isinstance(rule, Parts):
-        return type_of_parts(rule, loops.extents, _layout(loops, readings, rule.order), mesh)
-    if isinstance(rule, Assembled) and (found := edges_of_pieces(rule, nodes, lying)) is not None:
-        return _assembled(rule.loop, loops.extents, *found)
-    axes: list[tuple[str, ...]] = [()] * n
-    if isinstance(rule, Along | Assembled):
-        axes[rule.loop] = tuple(reversed(mesh.names))
-    return Sharding(mesh, tuple(axes))
+    if loops.tiling is not None:
+        return Sharding(pin.mesh, (pin.axes[0], *[()] * (n - 1)))
+    if loops.windows is not None:
+        return Sharding(pin.mesh, pin.axes)
+    if not loops.results or loops.results[0] == tuple(range(n)):
+        return pin
+    # The pin is of the result; loops that it lacks are cut as is said beside it, by default not.
+    reduced = dict(zip(loops.reduced, loops.pinned, strict=False))
+    at = {loop: axis for axis, loop in enumerate(loops.results[0])}
+    return Sharding(
+        pin.mesh,
+        tuple(pin.axes[at[loop]] if loop in at else reduced.get(loop, ()) for loop in range(n)),
+        (),
+        tuple(pin.bounds[at[loop]] if loop in at else None for loop in range(n)),
+    )
 
 
 def _assembled(
