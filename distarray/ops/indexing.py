@@ -32,11 +32,11 @@ from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import moveaxis
 from distarray.types import Casting, HostArray, Shape
 
-#: params: (axes, position of the index axes in the result, number of index axes). operands: (x, an index per axis)
 #: How many elements of each part of a mask are true.
 MASK_COUNTS = declare("mask_counts", "tiles")
 #: Where a mask is true, one result per axis; the running sums of the counts are the boundaries.
 NONZERO = declare("nonzero", "tiles")
+#: params: (axes, position of the index axes in the result, number of index axes). operands: (x, an index per axis)
 TAKE = declare("take", "take", may_raise=True)
 #: Indices as positions that count from the front: the one place where computed indices are checked. operands: the
 #: indices, the extent of the axis, which is no param because these are in the keys of plans. params: (the axis, which
@@ -51,7 +51,6 @@ TAKE_ALONG_AXIS = declare("take_along_axis", "block", rule="... i, ... j -> ... 
 Mode: TypeAlias = str
 #: In so many parts at most an array is read that is made nowhere else.
 MOST_RUNS = 256
-#: numpy's rules of casting.
 
 
 def is_position(array: Any) -> TypeGuard[Expr]:
