@@ -55,16 +55,11 @@ def transform(name: str, x: Expr, n: int, norm: str) -> Expr:
     if not places or n < places * places:
         length = n // 2 + 1 if name in ("rfft", "ihfft") else n
         return bind(FFT, (x,), (*x.shape[:-1], length), result_dtype(name, x.dtype), (name, n, norm))
-    if name in _SIGN:
-        return _long(name, _fitted(x, n), norm, places)
-    if name == "rfft":
-        return _first(_long("fft", _fitted(x, n), norm, places), n // 2 + 1)
-    if name == "ihfft":
-        return _first(_long("ifft", _fitted(x, n), norm, places), n // 2 + 1)
-    if name == "irfft":
-        return real(_long("ifft", _whole_spectrum(x, n), norm, places))
-    assert name == "hfft"
-    return real(_long("fft", _whole_spectrum(x, n), norm, places))
+    base = "fft" if name in ("fft", "rfft", "hfft") else "ifft"
+    if name in ("irfft", "hfft"):
+        return real(_long(base, _whole_spectrum(x, n), norm, places))
+    made = _long(base, _fitted(x, n), norm, places)
+    return made if name == base else _first(made, n // 2 + 1)
 
 
 @lru_cache(maxsize=256)
