@@ -24,7 +24,7 @@ from distarray.lower.template import Template
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Reading
 from distarray.planner.plan import Plan, Stage
-from distarray.sharding.boxes import Box, size
+from distarray.sharding.boxes import Box, relative, size
 from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
 
@@ -232,13 +232,7 @@ class Lowering:
         parts = tuple([args.settle(p) for p, _ in found])
         if len(parts) == 1:
             return Read(tuple(map(len, box)), r.dtype, parts, ((),))
-        places = tuple(
-            [
-                tuple([slice(s.start - b.start, s.stop - b.start, s.step) for s, b in zip(seen, box, strict=True)])
-                for _, seen in found
-            ]
-        )
-        return Read(tuple(map(len, box)), r.dtype, parts, places)
+        return Read(tuple(map(len, box)), r.dtype, parts, tuple([relative(seen, box) for _, seen in found]))
 
     def wait_for_readers(self, key: Key, base: Located, number: int) -> None:
         """Let a task that overwrites a tile of a base wait for all others that read it; none does that is shared."""
