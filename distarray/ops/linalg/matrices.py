@@ -86,13 +86,18 @@ def matrices(name: str, x: Array, *, square: bool = False) -> tuple[Expr, Box]:
         If it has fewer than two axes, or is not square and should be.
     """
     node, box = one_array(name, x)
+    check_matrices(node, square=square)
+    cast = astype(node, float_dtype(node.dtype), copy=False)
+    assert type(cast) is Expr
+    return cast, box
+
+
+def check_matrices(node: Expr, *, square: bool) -> None:
+    """Raise numpy's LinAlgError where an operand has fewer than two axes, or is not square and should be."""
     if node.ndim < 2:
         raise LinAlgError(f"{node.ndim}-dimensional array given. Array must be at least two-dimensional")
     if square and node.shape[-1] != node.shape[-2]:
         raise LinAlgError(f"Last 2 dimensions of the array must be square, but they are {node.shape[-2:]}")
-    cast = astype(node, float_dtype(node.dtype), copy=False)
-    assert type(cast) is Expr
-    return cast, box
 
 
 def identity_of(node: Expr) -> Expr:

@@ -24,7 +24,7 @@ from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.indexing import TAKE
 from distarray.ops.joining import stack
 from distarray.ops.lenses import slice_lens
-from distarray.ops.linalg.matrices import boxed, identity_of
+from distarray.ops.linalg.matrices import boxed, check_matrices, identity_of
 from distarray.ops.linalg.panels import is_cut
 from distarray.ops.linalg.systems import inv
 from distarray.ops.manipulation import broadcast_to, moveaxis
@@ -36,10 +36,7 @@ from distarray.types import DTypeLike
 def matrix_power(x: Array, n: int, /) -> Array:
     """Return square matrices multiplied with themselves, `n` factors in all; inverses if `n` is negative."""
     node, box = one_array("matrix_power", x)
-    if node.ndim < 2:
-        raise LinAlgError(f"{node.ndim}-dimensional array given. Array must be at least two-dimensional")
-    if node.shape[-1] != node.shape[-2]:
-        raise LinAlgError(f"Last 2 dimensions of the array must be square, but they are {node.shape[-2:]}")
+    check_matrices(node, square=True)
     n = integer(n, "n")
     if n == 0:
         return box(broadcast_to(identity_of(node), node.shape))
