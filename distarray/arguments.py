@@ -8,7 +8,7 @@ arguments imports it. The cost of an argument that is right is a fraction of a m
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import index
 from typing import Any, TypeVar
@@ -207,6 +207,17 @@ def parse_shape(shape: Any, name: str = "shape") -> Shape:
     if math.prod([n for n in dims if n] if 0 in dims else dims) > MAX_COUNT:
         raise ValueError(f"Maximum allowed dimension exceeded: {name}={shown(shape)}")
     return dims
+
+
+def entry_by_axis(entries: Sequence[Any], ndim: int) -> list[Any]:
+    """Return the entries of an index, with whole slices for an ellipsis and for axes at the end that it leaves out.
+
+    >>> entry_by_axis([0, ..., 1], 4)
+    [0, slice(None, None, None), slice(None, None, None), 1]
+    """
+    at = next((i for i, entry in enumerate(entries) if entry is Ellipsis), len(entries))
+    before, after = [*entries[:at]], [*entries[at + 1 :]]
+    return before + [slice(None)] * (ndim - len(before) - len(after)) + after
 
 
 def choice(value: Any, allowed: Collection[T], name: str) -> T:

@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeAlias
 
 import numpy as np
 
-from distarray.arguments import integer, integers, normalize_axis, shown
+from distarray.arguments import entry_by_axis, integer, integers, normalize_axis, shown
 from distarray.array.handle import AnyHandle
 from distarray.array.moves import Block, Movable
 from distarray.array.namespace import namespace
@@ -194,14 +194,11 @@ def _chosen(index: Any, counts: Sequence[int]) -> list[Sequence[int]]:
     items = [i.tolist() if isinstance(i, np.ndarray) else i for i in (index if isinstance(index, tuple) else (index,))]
     if any(item is None for item in items):
         raise ValueError("blocks: new axes are not supported; index the result")
-    if any(item is Ellipsis for item in items):
-        at = next(i for i, item in enumerate(items) if item is Ellipsis)
-        items[at : at + 1] = [slice(None)] * (len(counts) - len(items) + 1)
+    items = entry_by_axis(items, len(counts))
     if len(items) > len(counts):
         raise IndexError(f"blocks: {len(items)} indices for an array of {len(counts)} axes")
     if sum(isinstance(item, list) for item in items) > 1:
         raise ValueError("blocks: only one axis may be indexed by a list")
-    items += [slice(None)] * (len(counts) - len(items))
     chosen: list[Sequence[int]] = []
     for item, n in zip(items, counts, strict=True):
         if isinstance(item, slice):

@@ -16,7 +16,7 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from distarray.arguments import choice, normalize_axis, shown
+from distarray.arguments import choice, entry_by_axis, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
 from distarray.composed.placing import WhereAndLayout, environment_of, spells_where
@@ -415,11 +415,7 @@ def _region(array: Any, region: Any) -> list[tuple[int, int]]:
         by_axis = {_axis(array, name, "region"): entry for name, entry in region.items()}
         entries = [by_axis.get(axis, slice(None)) for axis in range(len(shape))]
     else:
-        entries = list(region) if isinstance(region, tuple | list) else [region]
-        if any(entry is Ellipsis for entry in entries):
-            at = next(i for i, entry in enumerate(entries) if entry is Ellipsis)
-            entries[at : at + 1] = [slice(None)] * (len(shape) - len(entries) + 1)
-        entries += [slice(None)] * (len(shape) - len(entries))
+        entries = entry_by_axis(region if isinstance(region, tuple | list) else [region], len(shape))
     if len(entries) > len(shape) or not all(isinstance(e, slice) and e.step in (None, 1) for e in entries):
         raise ValueError(
             f"to_zarr: region={shown(region)} must be slices of step 1, at most one for each axis of {shape}"
