@@ -246,11 +246,6 @@ def instance_of(
     return Instance(lower.lower(plan, graph, env, _site(env), inplace, held), graph, env, run)
 
 
-def make_tasks(plan: Plan, graph: Graph, env: Environment, run: str) -> Lowered:
-    """Return the tasks of one run of a plan: see `instance_of`."""
-    return instance_of(plan, graph, env, run).lowered
-
-
 def instance_once(plan: Plan, graph: Graph, env: Environment) -> Instance:
     """Return a run of a plan that is only tried: see `lower.lower_once`."""
     return Instance(lower.lower_once(plan, graph, env, _site(env)), graph, env, "trial")

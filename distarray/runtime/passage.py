@@ -21,7 +21,7 @@ from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Access, Cut, Pinned, Plan, Stage
 from distarray.runtime.budget import refuse
 from distarray.runtime.clients import placement_of
-from distarray.runtime.instantiate import make_tasks
+from distarray.runtime.instantiate import instance_of
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.planning import context_of, exceeds
 from distarray.runtime.running import handed_out, instance_to_run
@@ -49,7 +49,7 @@ class Passage(NamedTuple):
 
     def lowered(self, run: str) -> Lowered:
         """Return its tasks; `run` names them."""
-        return make_tasks(self.plan, self.graph, self.env, run)
+        return instance_of(self.plan, self.graph, self.env, run).lowered
 
 
 def is_planned(source: Environment, target: Environment) -> bool:

@@ -34,7 +34,7 @@ from distarray.planner.partition.translation import ein_graph, stage_bound
 from distarray.planner.plan import Limits, Plan
 from distarray.planner.propagation import propagate
 from distarray.planner.rates import Rates
-from distarray.runtime.instantiate import make_tasks
+from distarray.runtime.instantiate import instance_once
 from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.prime import prime_mesh
 from distarray.sharding.sharding import Sharding
@@ -91,7 +91,7 @@ def planned(*targets: Expr, rates: Rates = BYTES, limits: Limits = LIMITS) -> tu
 
 def transfers(graph: Graph, plan: Plan) -> int:
     """Bytes that the tasks of a plan send."""
-    return sum(t.nbytes for t in make_tasks(plan, graph, graph.nodes[0].env, "test").transfers)
+    return sum(t.nbytes for t in instance_once(plan, graph, graph.nodes[0].env).lowered.transfers)
 
 
 def before(graph: Graph) -> int:
@@ -101,7 +101,7 @@ def before(graph: Graph) -> int:
 
 def parts_of(graph: Graph, plan: Plan) -> list[tuple[int, ...]]:
     """Parts of the loops of each product."""
-    drafts = make_tasks(plan, graph, graph.nodes[0].env, "test").drafts
+    drafts = instance_once(plan, graph, graph.nodes[0].env).lowered.drafts
     return [d.sharding.parts for d in drafts if d.stage.kind == "contract"]
 
 
@@ -129,7 +129,7 @@ def test_a_square_product_on_eight_members_is_cut_in_cubes() -> None:
     n = 2000
     env = env_of(8)
     graph, plan = planned(matmul(computed(env, (n, n)), computed(env, (n, n))))
-    (draft,) = [d for d in make_tasks(plan, graph, env, "test").drafts if d.stage.kind == "contract"]
+    (draft,) = [d for d in instance_once(plan, graph, env).lowered.drafts if d.stage.kind == "contract"]
     mesh = draft.sharding.mesh
     apart = [prod(mesh.axis_size(name) for name in names if not is_wave(name)) for names in draft.sharding.axes]
     assert apart == [2, 2, 2]
@@ -142,7 +142,7 @@ def test_partial_results_are_combined_by_the_members_that_have_them(n_members: i
     env = env_of(n_members)
     graph, plan = planned(matmul(transposed(lying(env, (40_000, 1200))), lying(env, (40_000, 600))))
     received: Counter[int] = Counter()
-    for transfer in make_tasks(plan, graph, env, "test").transfers:
+    for transfer in instance_once(plan, graph, env).lowered.transfers:
         received[transfer.destination] += transfer.nbytes
     result = 1200 * 600 * 4
     assert sum(received.values()) == (n_members - 1) * result
@@ -210,7 +210,7 @@ def test_products_that_do_not_need_each_other_are_made_by_some_members_each(
     planning = PartitionProblem(graph, env.team.mesh, LIMITS, SLOW, plan.stages)
     assert planning.place(plan.stages).seconds < planning.place(whole.stages).seconds
     work: Counter[int] = Counter()
-    for draft in make_tasks(plan, graph, env, "test").drafts:
+    for draft in instance_once(plan, graph, env).lowered.drafts:
         if draft.stage.kind == "contract":
             for tile in draft.tiles:
                 work[tile.member] += prod(map(len, tile.box))
@@ -237,7 +237,7 @@ def test_members_are_not_kept_apart_for_what_is_kept() -> None:
     env = env_of(4)
     a, b = (matmul(computed(env, (2000, 2000)), computed(env, (2000, 2000))) for _ in range(2))
     graph, plan = planned(a, b, rates=SLOW)
-    drafts = make_tasks(plan, graph, env, "test").drafts
+    drafts = instance_once(plan, graph, env).lowered.drafts
     assert all(len({t.member for t in d.tiles if all(t.box)}) == 4 for d in drafts if d.stage.kind == "contract")
 
 
@@ -290,7 +290,7 @@ def test_each_of_many_members_has_few_messages(effort: tiers.Effort) -> None:
     centred = elementwise.subtract(x, bind_reshape(reductions.mean(x, 0), (1, 5 * n)))
     graph = graph_of(reductions.sum(matmul(transposed(centred), x), 0))
     plan, _ = partition(graph, env, LIMITS, Rates(), {}, effort)
-    assert len(make_tasks(plan, graph, env, "test").transfers) <= 32 * n
+    assert len(instance_once(plan, graph, env).lowered.transfers) <= 32 * n
 
 
 @pytest.mark.parametrize(("n_members", "computing", "busy"), [(5, 1e15, 5), (7, 1e15, 6), (7, 2e10, 7)])
@@ -327,7 +327,7 @@ def test_weights_that_are_updated_in_place_keep_their_cut(n_members: int) -> Non
     env = env_of(n_members)
     targets = training_step(env, 128, 4096, 2048, 3000)
     graph, plan = planned(*targets)
-    lowered = make_tasks(plan, graph, env, "test")
+    lowered = instance_once(plan, graph, env).lowered
     assert env.team is not None
     for i in plan.outputs:
         assert lowered.outputs[i].sharding == parse_sharding(("T", None), graph.nodes[i].shape, env.team.mesh)
@@ -447,7 +447,7 @@ def test_what_the_user_pinned_holds() -> None:
     product.pin = parse_sharding((None, "T"), product.shape, env.team.mesh)
     again = matmul(product, lying(env, (1000, 1000)))
     graph, plan = planned(again)
-    drafts = make_tasks(plan, graph, env, "test").drafts
+    drafts = instance_once(plan, graph, env).lowered.drafts
     assert drafts[0].sharding.parts == (1, 4, 1)
     assert transfers(graph, plan) <= before(graph)
 
@@ -457,7 +457,7 @@ def test_written_parts_stay_in_their_base() -> None:
     base = lying(env, (1000, 1000), (None, "T"))
     rows = Affine((500, 1000), ((0, 100, 1), (1, 0, 1)))
     graph, plan = planned(bind_put(base, rows, matmul(lying(env, (500, 800)), lying(env, (800, 1000)))))
-    lowered = make_tasks(plan, graph, env, "test")
+    lowered = instance_once(plan, graph, env).lowered
     assert [lowered.outputs[i].sharding.parts for i in plan.outputs] == [(1, 4)]
     assert transfers(graph, plan) <= before(graph)
 
@@ -473,7 +473,7 @@ def test_a_kernel_on_whole_blocks_has_tiles_that_fit_a_member() -> None:
     for limit, n_tiles in ((needed, 2), (needed - 1, 4)):
         limits = Limits(block=64, tile=1 << 40, member=limit)
         graph, plan = planned(transform, rates=Rates(latency=0.0, task=1.0), limits=limits)
-        drafts = make_tasks(plan, graph, env, "test").drafts
+        drafts = instance_once(plan, graph, env).lowered.drafts
         assert [d.sharding.n_tiles for d in drafts if d.stage.kind == "block"] == [n_tiles]
 
 
