@@ -188,7 +188,7 @@ class _Mover:
         is_last: bool,
         before: Mapping[int, Sequence[Any]],
     ) -> None:
-        """Return the tiles that a member makes in one turn: what they need of one block elsewhere travels together."""
+        """Emit the tiles that a member makes in one turn: what they need of one block elsewhere travels together."""
         filled = [u for u in units if all(u.box)]
         region = self._region(movement, [u.box for u in filled])
         reads = [self._reads(movement, u.assembly, region or u.box, member) for u in filled]
@@ -299,15 +299,15 @@ class _Mover:
         first = reads[0]
         is_whole = len(reads) == 1 and first.crop is None and size(first.block.box) == prod(mosaic.whole)
         # Between two steps tiles have the layout of the target already.
-        if is_whole and not first.is_packed and (not first.block.is_source or self._stays(first.block)):
+        if is_whole and not first.is_packed and (not first.block.is_source or self._stays()):
             return first.block.ref
         number = self.result.sharding.number(assembly.tile) if is_last else assembly.device
         key = lowering.emit("tile", "reshard", tasks.run_mosaic, (self.spec, mosaic, *args), member, number)
         lowering.count_made(prod(mosaic.shape) * self.dtype.itemsize, member)  # of a part its part
         return key
 
-    def _stays(self, block: _StoredBlock) -> bool:
-        """Return whether a block of the source may be one of the target too: where teams share a member, what it keeps.
+    def _stays(self) -> bool:
+        """Return whether blocks of the source may be those of the target: where teams share a member, what it keeps.
 
         On a cluster nobody writes to blocks. Other devices than the CPU go by the rank in a team, which is another one.
         """

@@ -245,7 +245,7 @@ class _Simulation:
         return Liveness(self._resident, peak, dict(self._stage_peak), at_once, self._sent, by_stage)
 
     def _in_process(self) -> None:
-        """Return the tasks one after the other, in the order of the plan."""
+        """Run the tasks one after the other, in the order of the plan."""
         lowered = self._lowered
         live = Counter(self._resident)
         uses = Counter(d for task in lowered.tasks.values() for d in task.dependencies)
@@ -263,10 +263,10 @@ class _Simulation:
                     live[self._members[d]] -= self._drop(d)
 
     def _at_worker(self, member: int, order: Sequence[Key], precedence: Precedence) -> None:
-        """Return the tasks of a worker, in an order, while others do as little or as much as they can."""
+        """Run the tasks of a worker, in an order, while others do as little or as much as they can."""
         references = list(self._references)
         position = {key: n for n, key in enumerate(order)}
-        times = precedence.times(member, position)
+        times = precedence.times(position)
         changes: Counter[int] = Counter()
         ends: defaultdict[int, list[Key]] = defaultdict(list)
         arrivals: dict[Any, tuple[int, int]] = {}

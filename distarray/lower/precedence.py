@@ -70,7 +70,7 @@ class Precedence:
         eager = sorted(planned, key=self._hops.__getitem__)
         return [planned] if eager == planned else [planned, eager]
 
-    def times(self, member: int, position: Mapping[Key, int]) -> Between:
+    def times(self, position: Mapping[Key, int]) -> Between:
         """Return what others can do when the tasks of a member run in these places."""
         after: dict[Key, int] = {}
         for key, task in self._tasks.items():

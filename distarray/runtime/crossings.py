@@ -18,7 +18,6 @@ from distarray.expr import crossing
 from distarray.expr.expr import SOURCE, BlockName, Environment, Expr, Others, Stored, postorder
 from distarray.lower.recipes import Unsent, unsent_blocks
 from distarray.lower.template import Lowered
-from distarray.planner.graph import Graph
 from distarray.runtime import passage, planning, prepare
 from distarray.runtime.held import ahead, standing_of
 from distarray.runtime.hosts import check_room, host_cut
@@ -151,7 +150,7 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
             for node in found.graph.nodes:
                 if node.memo is not None and not node.memo.on_client and type(node.memo.handles[0]) is Unsent:
                     _see_host(node, node.memo.sharding, known)
-            _see_results(found.lowered, found.graph, env, known)
+            _see_results(found.lowered, env, known)
 
 
 def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = True) -> None:
@@ -166,7 +165,7 @@ def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = T
             known.coming[members[spare]] += nbytes
 
 
-def _see_results(lowered: Lowered, graph: Graph, env: Environment, known: Foreseen) -> None:
+def _see_results(lowered: Lowered, env: Environment, known: Foreseen) -> None:
     """Note that the results of a plan come to members."""
     assert env.team is not None
     for key, nbytes in kept_nbytes(lowered.outputs).items():
@@ -193,7 +192,7 @@ def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is
         with ahead(known.coming):
             if is_checked:
                 passage.check(found)
-            _see_results(found.lowered("rehearsal"), found.graph, found.env, known)
+            _see_results(found.lowered("rehearsal"), found.env, known)
     elif env.is_cluster:
         is_sent = not are_beside(source.env.team, env.team)  # else only the device changes
         if is_checked and is_sent:

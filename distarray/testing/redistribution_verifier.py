@@ -75,7 +75,7 @@ def verify(
         return [str(flaw)]
 
 
-def _type_boxes(shape: tuple[int, ...], sharding: Sharding) -> tuple[list[list[int]], list[int], list[Any]]:
+def _type_boxes(sharding: Sharding) -> tuple[list[list[int]], list[int], list[Any]]:
     """Return per device the number of its part along each dimension, the part counts, and explicit boundaries."""
     names, sizes = sharding.mesh.names, sharding.mesh.sizes
     devices = []
@@ -101,8 +101,8 @@ class _Replay:
         self.shape = shape
         if len(shape) != src.ndim or len(shape) != dst.ndim:
             raise _Flaw("the types have another rank than the array")
-        self.tiles, self.parts, self.bounds = _type_boxes(shape, src)
-        self.target, self.target_parts, self.target_bounds = _type_boxes(shape, dst)
+        self.tiles, self.parts, self.bounds = _type_boxes(src)
+        self.target, self.target_parts, self.target_bounds = _type_boxes(dst)
         self.n = len(self.tiles)
         self.dst_mesh = [[name, size] for name, size in zip(dst.mesh.names, dst.mesh.sizes)]
         #: Whether the devices are those of the target's team.
