@@ -24,6 +24,7 @@ from distarray.array.versions import Base
 from distarray.array.window import enter
 from distarray.deferral import errors_wait
 from distarray.expr.bind import bind_reshape, lazily_read, literal, nested
+from distarray.expr.broadcasting import shape_within
 from distarray.expr.expr import SCALARS, Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, known_index, parse_index
 from distarray.expr.lens import Lens, compose
@@ -255,12 +256,7 @@ def _cast_host(value: Any, dtype: DType) -> HostArray | Scalar:
 
 
 def _check_broadcast(value: Shape, shape: Shape) -> None:
-    if value == shape:
-        return
-    own = value
-    while len(own) > len(shape) and own[0] == 1:
-        own = own[1:]
-    if len(own) > len(shape) or any(n not in (1, m) for n, m in zip(own[::-1], shape[::-1])):
+    if value != shape and shape_within(value, shape) is None:
         raise ValueError(f"could not broadcast input array from shape {_text(value)} into shape {_text(shape)}")
 
 

@@ -1,4 +1,4 @@
-"""The common shape of operands: for whoever binds, indexes or computes them. NumPy's own function ends at 32 axes."""
+"""The common shape of operands, and that of a value in what it is written to. NumPy's own function ends at 32 axes."""
 
 from __future__ import annotations
 
@@ -28,3 +28,20 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
                         + f": axis {offset + i - rank} has extents {have} and {n}"
                     )
     return tuple(result)
+
+
+def shape_within(value: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the shape in which a value is written into one of this shape: without its first axes, as long as there are
+    too many and they have extent 1. None where it does not broadcast.
+
+    >>> shape_within((1, 1, 4), (3, 4)), shape_within((2, 4), (3, 4))
+    ((1, 4), None)
+    """
+    while len(value) > len(shape) and value[0] == 1:
+        value = value[1:]
+    if len(value) > len(shape):
+        return None
+    for n, m in zip(value[::-1], shape[::-1]):
+        if n not in (1, m):
+            return None
+    return value

@@ -17,7 +17,7 @@ import numpy as np
 from distarray.arguments import host_positions, index_mode, normalize_axis, refuse_loose_axis
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind, bind_get, bind_put, bind_reshape, unbox
-from distarray.expr.broadcasting import broadcast_shapes
+from distarray.expr.broadcasting import broadcast_shapes, shape_within
 from distarray.expr.expr import GET, ITEM, Environment, Expr, source
 from distarray.expr.indexing import Advanced, Basic, are_positions, check_indices
 from distarray.expr.op import declare
@@ -240,10 +240,8 @@ def _value(node: Expr, value: Array, shape: Shape, mode: Mode, casting: Casting 
         weak: Any = held  # what type a scalar has, numpy decides
         dtype = node.dtype if mode == "set" else _updated(node.dtype, weak, mode, casting)
         held = constant((), held, dtype, node.env)
-    own = held.shape
-    while len(own) > len(shape) and own[0] == 1:
-        own = own[1:]  # numpy drops leading axes of extent 1
-    if len(own) > len(shape) or any(n not in (1, m) for n, m in zip(own[::-1], shape[::-1])):
+    own = shape_within(held.shape, shape)
+    if own is None:
         raise ValueError(
             f"shape mismatch: value array of shape {held.shape} could not be broadcast to indexing result of shape "
             f"{shape}"
