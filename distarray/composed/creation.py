@@ -18,7 +18,7 @@ from distarray.arguments import callback, count, naming, number, parse_shape, sh
 from distarray.array.array import DistArray
 from distarray.array.environment import TeamLike, environment, is_named, parse_pin
 from distarray.composed.conversion import asarray
-from distarray.composed.placing import Where, WhereAndLayout, environment_of, spells_where
+from distarray.composed.placing import Where, WhereAndLayout, environment_of, spells_where, taken_where
 from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
 from distarray.expr.expr import Environment, Expr
@@ -200,7 +200,7 @@ def fromfunction(
     **kwargs
         ``team=``, ``device=``, ``sharding=``, ``layout=``; anything else is passed to `function`.
     """
-    where: Any = {key: kwargs.pop(key) for key in ("team", "device", "sharding", "layout") if key in kwargs}
+    where = taken_where(kwargs)
     callback(function, "function")
     sizes = parse_shape(shape)
     env = environment_of(where)

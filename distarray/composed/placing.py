@@ -35,6 +35,12 @@ def environment_of(where: Where) -> Environment:
     return environment(where.get("team", "current"), where.get("device"))
 
 
+def taken_where(kwargs: dict[str, Any]) -> WhereAndLayout:
+    """Return what keywords say of where an array lives, and take that out of them: the rest is another function's."""
+    where: Any = {key: kwargs.pop(key) for key in WhereAndLayout.__annotations__ if key in kwargs}
+    return where
+
+
 #: By how ``**where`` is annotated, what stands for it in a signature.
 _SPELLED = {
     f"Unpack[{kind.__name__}]": [

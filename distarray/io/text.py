@@ -14,6 +14,7 @@ import numpy as np
 
 from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
+from distarray.composed.placing import taken_where
 from distarray.expr.bind import check_mask
 from distarray.io.stores import in_order
 
@@ -58,7 +59,7 @@ def genfromtxt(fname: Any, *args: Any, **kwargs: Any) -> DistArray:
 
 
 def _read(function: Callable[..., Any], fname: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> DistArray:
-    where = {key: kwargs.pop(key) for key in ("team", "device", "sharding", "layout") if key in kwargs}
+    where = taken_where(kwargs)
     host = function(fname, *args, **kwargs)
     check_mask(host, function.__name__)
     return asarray(host, **where)
