@@ -47,6 +47,9 @@ class ZarrStore:
         self.array = array
         self.shape: Shape = tuple(array.shape)
         self.dtype: DType = array.dtype
+        for name, grid in {"chunks": array.chunks, "shards": array.shards or ()}.items():
+            if 0 in [e for e, n in zip(grid, self.shape) if n]:  # zarr makes such an array, and divides by it later
+                raise ValueError(f"{name}={grid} of an array of shape {self.shape} at {_place(array)} must be positive")
         self.grain: Shape = tuple([max(1, n) for n in array.shards or array.chunks])
 
     def __reduce__(self) -> tuple[Any, ...]:
