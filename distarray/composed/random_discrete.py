@@ -10,7 +10,7 @@ import numpy as np
 from distarray.arguments import count, integer, naming, shown
 from distarray.array.array import DistArray
 from distarray.composed.placing import Where
-from distarray.composed.random_parameters import LARGEST_MEAN, Parameter, drawn_shape, known, parameter
+from distarray.composed.random_parameters import LARGEST_MEAN, Parameter, drawn_shape, known, parameter, whole_parameter
 from distarray.composed.random_streams import RandomStreams
 from distarray.dtypes import as_dtype
 from distarray.ops import elementwise
@@ -68,7 +68,7 @@ class Discrete(RandomStreams):
 
     def binomial(self, n: Parameter, p: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return how many of `n` trials succeed, each with probability `p`."""
-        n, p = parameter("n", parameter("n", n, "no nan"), "non-negative"), parameter("p", p, "in [0, 1]")
+        n, p = whole_parameter("n", n, "non-negative"), parameter("p", p, "in [0, 1]")
         return self._sampled("binomial", _INT64, size, where, n, p)
 
     def poisson(self, lam: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
@@ -102,7 +102,7 @@ class Discrete(RandomStreams):
     ) -> DistArray:
         """Return how many of `nsample` balls are good that are drawn from `ngood` good and `nbad` bad ones."""
         names = ("ngood", "nbad", "nsample")
-        good, bad, taken = (parameter(m, v, "non-negative") for m, v in zip(names, (ngood, nbad, nsample)))
+        good, bad, taken = (whole_parameter(m, v, "non-negative") for m, v in zip(names, (ngood, nbad, nsample)))
         if (values := known(good, bad, taken)) is not None:
             if any(np.any(np.greater_equal(v, _MOST_BALLS)) for v in values[:2]):
                 raise ValueError("both ngood and nbad must be less than 1000000000")
@@ -125,7 +125,7 @@ class Discrete(RandomStreams):
 
         The tile of a vector is whole: its counts are drawn one after the other.
         """
-        n, pvals = parameter("n", parameter("n", n, "no nan"), "non-negative"), parameter("pvals", pvals)
+        n, pvals = whole_parameter("n", n, "non-negative"), parameter("pvals", pvals)
         if np.ndim(pvals) == 0 or pvals.shape[-1] == 0:
             raise ValueError(
                 "pvals must have at least 1 dimension and the last dimension of pvals must be greater than 0."

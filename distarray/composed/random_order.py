@@ -98,9 +98,9 @@ class Order(RandomStreams):
             What is drawn without putting back is in random order in any case.
         """
         if (n := _range(a)) is None:
-            given, a = a, as_distarray(a)
-            if a.ndim == 0:
-                raise ValueError(f"a must be a sequence or an integer, not {type(given)}")
+            if not getattr(a, "ndim", isinstance(a, Sequence) and not isinstance(a, str | bytes)):
+                raise ValueError(f"a must be a sequence or an integer, not {type(a)}")
+            a = as_distarray(a)
             axis = normalize_axis(axis, a.ndim)
             where = _beside(a, where)
         is_range, n = n is not None, a.shape[axis] if n is None else n
@@ -157,7 +157,7 @@ def _beside(x: DistArray, where: Where) -> Where:
 
 def _range(x: Any) -> int | None:
     """Return n where `x` stands for ``range(n)``: an integer, or an array that is one, as of reductions."""
-    if isinstance(x, int | np.integer) or (getattr(x, "ndim", None) == 0 and x.dtype.kind in "iu"):
+    if isinstance(x, int) or (getattr(x, "ndim", None) == 0 and x.dtype.kind in "iu"):
         return integer(x, "x")
     return None
 

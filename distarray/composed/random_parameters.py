@@ -13,8 +13,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from distarray.arguments import host_array, parse_shape, shown
+from distarray.arguments import host_array, parse_shape
 from distarray.array.array import DistArray
+from distarray.array.handle import is_scalar
+from distarray.ops import elementwise
 from distarray.types import HostArray, Shape
 
 #: A number, an array of the host, or an array.
@@ -49,16 +51,42 @@ def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
         _check_number(name, value.hex(), condition)  # two zeros are equal, and not the same
         return value
     if isinstance(value, DistArray):
+        if value.dtype.kind not in "biuf":
+            raise TypeError(f"{name} of {value.dtype} must be real numbers")
         value = value if value.dtype == np.float64 else value.astype(np.float64)
         if (values := known(value)) is not None:
             _check(name, values[0], condition)
         return value
-    array = host_array(value, name)  # whatever becomes a float is no number yet: None becomes nan
-    if array.dtype.kind == "c":
-        raise TypeError(f"{name}={shown(value)} must be real")
+    if isinstance(value, str | bytes | list | tuple) and (text := np.asarray(value)).dtype.kind in "SU":
+        text.astype(np.float64)  # numpy's error where it is the text of no number
+    array = host_array(value, name, kinds="biuf")  # whatever becomes a float is no number yet: None becomes nan
     array = array.astype(np.float64, copy=False)
     _check(name, array, condition)
     return array if array.ndim else float(array)
+
+
+def whole_parameter(name: str, value: Parameter, condition: str) -> Parameter:
+    """Return a parameter that counts something, without what stands behind the point.
+
+    Raises
+    ------
+    TypeError
+        If it is an array whose dtype is not cast safely to integers of 64 bits, as numpy says of arrays alone.
+    ValueError
+        If it is no number, or does not fulfil the condition; OverflowError if 64 bits do not hold it.
+    """
+    is_array = isinstance(value, np.ndarray) or (isinstance(value, DistArray) and not is_scalar(value))
+    if is_array and not np.can_cast(value.dtype, np.int64):
+        raise TypeError(f"{name}: Cannot cast array data from {value.dtype!r} to int64 according to the rule 'safe'")
+    given = parameter(name, value, "any")
+    if (values := known(given)) is not None:
+        if np.any(np.isnan(values[0])):
+            raise ValueError(f"{name}: cannot convert float NaN to integer")
+        if np.any(np.abs(values[0]) >= 2.0**63):
+            raise OverflowError(f"{name}: Python int too large to convert to C long")
+    if not is_array:
+        given = elementwise.trunc(given) + 0.0 if isinstance(given, DistArray) else np.trunc(given) + 0.0  # no -0.0
+    return parameter(name, given, condition)
 
 
 def known(*parameters: Parameter) -> list[Any] | None:

@@ -317,6 +317,35 @@ def test_what_cannot_be_drawn_is_refused_at_the_call(call: Callable[[Any], Any],
         call(dx.random.default_rng(0))
 
 
+@pytest.mark.parametrize("is_ours", [False, True])
+@pytest.mark.parametrize("name", ["binomial", "hypergeometric", "multinomial"])
+def test_counts_are_integers_or_numbers_that_become_some(name: str, is_ours: bool) -> None:
+    others = {"binomial": (1.0,), "hypergeometric": (0, 1), "multinomial": ([1.0],)}[name]
+    found: list[Any] = []
+    numbers = [2.9, -0.5, [2.9, 3], np.float64(1.5), True, np.nan, [np.nan], np.inf, 2**63, None, "a", "2", b"a", ["a"]]
+    for n in [*numbers, *[np.array([2]).astype(d) for d in ("f8", "u8", "u4", "i1", "?", "c8", "m8[s]")]]:
+        for xp in (np, dx):
+            given = dx.asarray(n) if is_ours and xp is dx and isinstance(n, np.ndarray) else n
+            try:
+                found.append(np.asarray(getattr(xp.random.default_rng(0), name)(given, *others)).tolist())
+            except (TypeError, ValueError, OverflowError) as error:
+                found.append(type(error))
+        assert found[-1] == found[-2], n
+
+
+@pytest.mark.parametrize(
+    "value", ["a", b"a", "1", ["a"], 1j, np.datetime64("2020"), np.timedelta64(1, "s"), np.array(["a"])], ids=repr
+)
+@pytest.mark.parametrize("name", ["normal", "poisson", "exponential", "uniform", "geometric", "choice"])
+def test_what_is_no_number_is_refused_as_numpys(name: str, value: Any) -> None:
+    if name == "choice" and isinstance(value, list | np.ndarray):
+        return  # texts are drawn by numpy
+    with pytest.raises((TypeError, ValueError)) as theirs:
+        getattr(np.random.default_rng(0), name)(value)
+    with pytest.raises(theirs.type):
+        getattr(dx.random.default_rng(0), name)(value)
+
+
 @pytest.mark.parametrize(
     "make", [lambda: dx.full((2**45, 2), 0.5), lambda: dx.broadcast_to(dx.ones(2) / 2, (2**45, 2))]
 )
