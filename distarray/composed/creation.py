@@ -111,6 +111,7 @@ def eye(
     return created(lambda env: creation.eye(n_rows, n_cols, k, dtype, env), **where)
 
 
+@spells_where
 def identity(n: int, dtype: DTypeLike = None, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return a square matrix with ones on its diagonal and zeros elsewhere, double by default."""
     return eye(n, dtype=dtype, **where)

@@ -83,7 +83,7 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
             if place.keyword in keywords:
                 raise ValueError(f"{function.__name__}: {place.keyword}= and what means the same can't be both set")
             keywords[place.keyword] = value
-        elif place.name == "out":
+        elif place.name == "out" and ((known := _signature(function)) is None or "out" in known.parameters):
             out = value
         elif place.name == "order":
             allowed = ("C", "F") if _default(function, "order") == "C" else ORDERS  # new arrays have one of two
@@ -122,6 +122,9 @@ def spelled(theirs: Any, ours: Any, home: str) -> Any:
     more = [p for p in wanted.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     n_own = _n_positional(known)
     takes_more = any(p.kind is p.VAR_KEYWORD for p in wanted.parameters.values())
+    # What hands over all keywords, and does not say so, would have another function refuse those that nobody has.
+    hands_over = inspect.unwrap(ours).__code__.co_flags & inspect.CO_VARKEYWORDS
+    takes_more |= bool(hands_over) and not any(p.kind is p.VAR_KEYWORD for p in taken)
     if n_own >= _n_positional(wanted) and names.issuperset([p.name for p in more]) and not takes_more:
         return ours
 

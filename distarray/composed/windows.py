@@ -11,7 +11,7 @@ import numpy as np
 from distarray.arguments import number
 from distarray.array.array import DistArray
 from distarray.composed.creation import arange, empty, ones
-from distarray.composed.placing import WhereAndLayout
+from distarray.composed.placing import WhereAndLayout, spells_where
 from distarray.composed.views import as_distarray, without_number
 from distarray.ops import elementwise, special
 
@@ -27,11 +27,13 @@ def _window(M: float, shape: Callable[[DistArray, float], Any], where: WhereAndL
     return shape(arange(1.0 - M, M, 2.0, **where), M - 1.0)
 
 
+@spells_where
 def bartlett(M: float, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return the triangular window of `M` samples, zero at both ends."""
     return _window(M, lambda n, last: 1 - abs(n) / last, where)
 
 
+@spells_where
 def blackman(M: float, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return Blackman's window of `M` samples: three cosines."""
 
@@ -42,16 +44,19 @@ def blackman(M: float, **where: Unpack[WhereAndLayout]) -> DistArray:
     return _window(M, shape, where)
 
 
+@spells_where
 def hamming(M: float, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return Hamming's window of `M` samples: a raised cosine."""
     return _window(M, lambda n, last: 0.54 + 0.46 * elementwise.cos(math.pi * n / last), where)
 
 
+@spells_where
 def hanning(M: float, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return Hann's window of `M` samples: a raised cosine, zero at both ends."""
     return _window(M, lambda n, last: 0.5 + 0.5 * elementwise.cos(math.pi * n / last), where)
 
 
+@spells_where
 def kaiser(M: float, beta: float, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return Kaiser's window of `M` samples; the larger `beta` is, the narrower it is."""
 

@@ -184,6 +184,12 @@ def test_results_go_into_arrays_of_the_dtypes_that_numpy_takes(name: str, source
 
 REFUSED: dict[str, Call] = {
     **{f"cov {d}": lambda xp, of, d=d: xp.cov(of(M), dtype=d) for d in ("i8", "?", "f4")},
+    **{
+        f"{name} into an array": lambda xp, of, name=name: getattr(xp, name)(1, 2, 3, out=of(np.zeros(3)))
+        for name in ("linspace", "geomspace", "logspace")
+    },
+    "zeros into an array": lambda xp, of: xp.zeros(3, out=of(np.ones(3))),
+    "a matrix product of time spans": lambda xp, of: xp.matmul(of(SPANS), of(SPANS)),
     **{f"bincount {n}": lambda xp, of, n=n: xp.bincount(of(I), minlength=n) for n in (True, 5, 2.0)},
     **{
         f"isin {kind} {d}": lambda xp, of, kind=kind, d=d: xp.isin(of(I.astype(d)), of(I), kind=kind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +86,28 @@ def test_unknown_modes_are_errors_of_the_newest_numpy() -> None:
         dx.convolve(V, V, "some")
     with pytest.raises(ValueError, match="unexpected character"):
         dx.trim_zeros(V, "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        *[(name, (3,)) for name in ("hamming", "hanning", "bartlett", "blackman", "identity", "ones", "fft.fftfreq")],
+        *[(name, (1, 2)) for name in ("kaiser", "geomspace", "logspace", "linspace", "eye")],
+    ],
+)
+def test_what_nobody_asked_for_is_refused_by_the_function_that_was_called(name: str, args: tuple[Any, ...]) -> None:
+    function = operator.attrgetter(name)(dx)
+    assert "team" in inspect.signature(function).parameters
+    with pytest.raises(TypeError, match=name.rpartition(".")[2]):
+        function(*args, nonsense=1)
+
+
+@pytest.mark.parametrize("name", ["dot", "inner", "vdot", "matmul", "tensordot"])
+def test_products_of_time_spans_are_refused_in_words(name: str) -> None:
+    spans = dx.asarray(np.array([1, 2], "m8[s]"))
+    for other in (spans, dx.asarray([1, 2])):
+        with pytest.raises(TypeError, match=r"products of timedelta64\[s\] and .*astype"):
+            getattr(dx, name)(spans, other, *([1] if name == "tensordot" else []))
 
 
 def test_array_that_must_be_finite_is_computed() -> None:
