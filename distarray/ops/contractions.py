@@ -45,6 +45,9 @@ def _product_dtype(*dtypes: DType) -> DType:
     TypeError
         For dates, which have no products.
     """
+    if any(d.kind in "mM" for d in dtypes):  # where numpy has an answer, it has lost the unit
+        names = " and ".join(map(str, dtypes))
+        raise TypeError(f"sums of products of {names} have no dtype here; multiply the integers, x.astype('i8')")
     return as_dtype(np.matmul(*(np.zeros((1, 1), d) for d in dtypes)).dtype)
 
 

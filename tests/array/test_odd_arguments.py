@@ -182,6 +182,7 @@ def test_results_go_into_arrays_of_the_dtypes_that_numpy_takes(name: str, source
     assert_as_numpy(lambda xp, of: INTO[name](xp, of(data), of(np.zeros(3, target))), of)
 
 
+SPANS = np.array([1, 2], "m8[s]")
 REFUSED: dict[str, Call] = {
     **{f"cov {d}": lambda xp, of, d=d: xp.cov(of(M), dtype=d) for d in ("i8", "?", "f4")},
     **{
