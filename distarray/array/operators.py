@@ -208,6 +208,8 @@ def _compared_to_objects(x: AnyHandle, objects: HostArray, *, is_equal: bool) ->
     if not has_equal.any():
         return None
     same: AnyHandle = _equal(x, values) & has_equal
+    if x.dtype.kind in "mM":  # no date is None to Python, and not equal to itself
+        same = same | (elementwise.isnat(x) & has_equal & np.isnat(values))
     return same if is_equal else _xor(same, True)
 
 

@@ -462,6 +462,14 @@ FOUND: dict[str, Call] = {
     "selected with a wider default": lambda xp, of: xp.select([of(V > 1)], [of(I.astype("u1"))], 1),
     "the first nan of complex numbers": lambda xp, of: xp.argmin(of([[1 + 1j], [np.nan], [0]]), axis=0),
     "positions of no complex numbers": lambda xp, of: xp.argpartition(of(np.zeros(0, complex)), 0),
+    **{
+        f"{name} with none: {values}": lambda xp, of, name=name, values=values: getattr(of(values), name)(None)
+        for name in ("__eq__", "__ne__")
+        for values in (np.array(["2020", "NaT"], "M8[D]"), np.array([1, "NaT"], "m8[s]"), V)
+    },
+    "dates with objects": lambda xp, of: of(np.array(["NaT", "NaT"], "M8[D]")) == np.array([None, 3], object),
+    "a product that begins with a number": lambda xp, of: xp.prod(of([1e200, 1e200, 1e-200]), initial=1e-300),
+    "products that begin with a number": lambda xp, of: of([[1e200, 1e200], [1e200, 1]]).prod(1, initial=1e-300),
 }
 
 
