@@ -19,7 +19,7 @@ from distarray.array.out import into
 from distarray.composed.views import as_distarray, beside
 from distarray.dtypes import as_dtype
 from distarray.expr.broadcasting import broadcast_shapes
-from distarray.ops import elementwise, manipulation, reductions, ufunc_methods
+from distarray.ops import elementwise, joining, manipulation, reductions, ufunc_methods
 from distarray.ops.creation import full_like
 from distarray.ops.families import ready_made
 from distarray.types import DType, HostArray
@@ -208,6 +208,10 @@ def _fold(
         # What has no value of nothing may count `start` any number of times: max, min, lcm; and -0.0 of sums.
         neutral = start if is_from_negative else _identity(ufunc, loop)
         x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
+    if begins and axes and ufunc is np.multiply and loop.kind in "fc":
+        # numpy multiplies it with the first element, and the next ones: what overflows on the way depends on that
+        shape = tuple([1 if a == axes[0] else n for a, n in enumerate(x.shape)])
+        x, begins = joining.concat([full_like(x, start, dtype=loop, shape=shape), x], axis=axes[0]), False
     # sums of half floats are rounded once, with what they begin with
     own = np.dtype(np.float32) if begins and not is_from_negative and ufunc is np.add and loop == np.float16 else loop
     result = reductions.folded(name, x, axes, own, keepdims=keep)
