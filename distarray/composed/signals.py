@@ -91,7 +91,7 @@ def _reversed(x: DistArray) -> DistArray:
 
 @by_numpy(np.interp)
 @side_by_side
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None) -> DistArray:
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> DistArray:
     """Interpolate linearly between the points ``(xp, fp)``, which rise in `xp`.
 
     With a `period` the points and `x` are taken modulo it, in any order. Points of up to 64 MiB are whole at every
@@ -103,7 +103,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         if value is not None:
             number(value, name, real=values.dtype.kind != "c")
     if period is not None:
-        number(period, "period")
+        if getattr(period, "shape", ()) == (1,):  # numpy takes an array of one, along which a number becomes an array
+            x, period = x.reshape((1,)) if x.ndim == 0 else x, period[0]
+        period = number(period, "period")
     real, complex_ = np.dtype(np.float64), np.dtype(np.complex128)
     of_values = complex_ if values.dtype.kind == "c" else real
     for array, name, to in ((x, "x", real), (knots, "xp", real), (values, "fp", of_values)):
