@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray.arguments import callback, count, mapping, normalize_axis, sequence
+from distarray.arguments import callback, count, mapping, normalize_axis, sequence, shown
 from distarray.array import window
 from distarray.composed.grid import lying
 from distarray.composed.user_function import MAP_BLOCKS, UserFunction, examples, is_array
@@ -179,7 +179,11 @@ class _CoreAxes(NamedTuple):
         if axis is not None:
             # As numpy's: operands and results without core dimensions may stand beside.
             if len({*ins, *outs} - {()}) != 1 or max(map(len, ins)) != 1:
-                raise ValueError("`axis` can be used only, if one core dimension is shared by all operands")
+                names = ", ".join(sorted({name for term in (*ins, *outs) for name in term}))
+                raise ValueError(
+                    f"apply_gufunc: axis={shown(axis)} is for one core dimension that all operands and results share, "
+                    f"and the core dimensions here are {names or 'none'}; say axes= for each of them"
+                )
             axes = [(axis,) if term else () for term in (*ins, *outs)]
         if axes is None:
             given = [tuple(range(-len(term), 0)) for term in (*ins, *outs)]

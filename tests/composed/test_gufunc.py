@@ -168,6 +168,11 @@ def test_what_does_not_fit_raises_at_the_call(signature: Any, options: dict[str,
         dx.apply_gufunc(never, signature, dx.asarray(B), output_dtypes=float, **options)
 
 
+def test_an_axis_of_several_core_dimensions_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ValueError, match="core dimensions here are i, k; say axes="):
+        dx.apply_gufunc(np.sort, "(i)->(k)", dx.asarray(B), output_dtypes=float, axis=0, output_sizes={"k": 2})
+
+
 def test_core_dimensions_are_brought_together_unless_that_is_forbidden() -> None:
     x = dx.asarray(A[0], team=dx.Team((3,), ("T",)), sharding=(None, "T")).persist()
     with config.set(block_bytes=8), counting() as c:
