@@ -49,6 +49,10 @@ MANY = 1 << 20
 #: Numbers from the least to the largest of a vector of integers up to which they are counted, and not sorted.
 MOST_COUNTED = 1 << 16
 
+#: Elements of a slice up to which slices in several tiles are put in order by one sort for each: of more of them the
+#: plan takes longer than to bring a small array together.
+MOST_KEYS = 64
+
 #: A program that returns distinct elements, and what is known of them, by name.
 _Distinct: TypeAlias = Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]
 
@@ -133,7 +137,7 @@ def _of_integers(row: Expr, facts: Collection[str], by_order: _Distinct) -> _Dis
 
 
 def _of_small(node: Expr, facts: Collection[str], axis: int | None, equal_nan: bool) -> _Distinct:
-    """Return a program: what is small and in one tile is looked at in this process."""
+    """Return a program: what is small is looked at in this process."""
     (host,) = yield Ask((node,))
     asked = [fact in facts for fact in FACTS]
     # NumPy's sort of half precision numbers leaves many of them out of order (see `kernels.sorting`).
@@ -161,7 +165,9 @@ def distinct(
         Whether all nan are one element; else each is one of its own.
     """
     node, box = one_array(name, x)
-    is_small = node.env.device == "cpu" and node.nbytes <= node.env.block_nbytes and is_one_tile(node)
+    is_small = node.env.device == "cpu" and node.nbytes <= node.env.block_nbytes
+    if is_small and not is_one_tile(node):
+        is_small = axis is not None and node.size > node.shape[axis] * MOST_KEYS
     if is_small or axis is None:
         row = node if axis is not None or node.ndim == 1 else bind_reshape(node, (node.size,))
         program = _of_small(node, facts, axis, equal_nan) if is_small else _of_vector(row, facts, equal_nan)
