@@ -24,6 +24,7 @@ from distarray.composed.views import beside, moveaxis
 from distarray.dtypes import as_dtype
 from distarray.expr.expr import SCALARS
 from distarray.ops import contractions, elementwise, special
+from distarray.ops.families import loop_dtypes
 from distarray.ops.manipulation import expand_dims
 from distarray.types import DType
 
@@ -151,15 +152,10 @@ def _loop(ufunc: np.ufunc, inputs: tuple[Any, ...], options: dict[str, Any], cas
         signature = (*[None] * ufunc.nin, *[as_dtype(dtype)] * ufunc.nout)
     if signature is None and casting == "same_kind":
         return None
-    known = (*[_weak(v) for v in inputs], *[None] * ufunc.nout)
+    known = [_weak(v) for v in inputs]
     chosen = {} if signature is None else {"signature": signature}
     with naming(dtype=dtype, signature=options.get("signature"), casting=casting):
-        # Of a number that does not cast so, NumPy 2.4 ends the process below.
-        if casting == "equiv" and any(type(v) in SCALARS for v in inputs):
-            empty = [v if type(v) in SCALARS else np.empty((0,) * max(v.ndim, 1), _weak(v)) for v in inputs]
-            ufunc(*empty, casting=casting, **chosen)
-        resolved = ufunc.resolve_dtypes(known, casting=casting, **chosen)
-    return tuple(resolved[: ufunc.nin])
+        return loop_dtypes(ufunc, inputs, known, casting, **chosen)[: ufunc.nin]
 
 
 def clip_operands(x: DistArray, low: Any, high: Any, dtype: Any, casting: Any) -> tuple[Any, ...]:

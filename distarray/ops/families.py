@@ -6,7 +6,7 @@ function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import wraps
 from inspect import unwrap
 from typing import Any, ParamSpec, TypeAlias, TypeVar
@@ -111,10 +111,8 @@ class ufunc:  # the name is numpy's
         chosen = {} if loop is None else {"signature": loop}
         known = [np.dtype(bool) if type(v) is bool else type(v) for v in operands]
         try:
-            dtypes = self.numpys.resolve_dtypes(
-                (*known, *[None] * self.nout), casting=options.get("casting", "same_kind"), **chosen
-            )
-        except (TypeError, ValueError):
+            dtypes = loop_dtypes(self.numpys, operands, known, options.get("casting", "same_kind"), **chosen)
+        except (TypeError, ValueError, OverflowError):
             return operands  # and numpy, or what binds them, says why
         if any(dtype.kind == "O" for dtype in dtypes):
             return operands
@@ -210,6 +208,20 @@ class ufunc:  # the name is numpy's
 
     def __reduce__(self) -> str:
         return self._name.removeprefix("special.")  # found again under its name in its module
+
+
+def loop_dtypes(
+    function: np.ufunc, operands: Sequence[Any], known: Sequence[Any], casting: str, **chosen: Any
+) -> tuple[np.dtype[Any], ...]:
+    """Return the dtypes of the loop that numpy chooses for operands, of which `known` are the dtypes, or the types of
+    Python's numbers; its TypeError where there is none, or it does not cast to it.
+    """
+    # Of a number that does not cast so, NumPy 2.4 ends the process below.
+    if casting == "equiv" and any(type(v) in SCALARS for v in operands):
+        empty = [v if type(v) in SCALARS else np.empty((0,) * max(v.ndim, 1), d) for v, d in zip(operands, known)]
+        with np.errstate(all="ignore"):
+            function(*empty, casting=casting, **chosen)
+    return function.resolve_dtypes((*known, *[None] * function.nout), casting=casting, **chosen)  # type: ignore[arg-type]
 
 
 def ready_made(n: int | None, *, is_boxed: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -473,6 +473,14 @@ FOUND: dict[str, Call] = {
 }
 
 
+@pytest.mark.parametrize("casting", ["no", "equiv", "safe"])
+@pytest.mark.parametrize("operands", [(1, 2), (1.0, 2), (True, 2), (2j, 1), (2, 0.0), (True, False)], ids=repr)
+@pytest.mark.parametrize("name", ["add", "atan2", "power", "hypot", "divide", "maximum", "ldexp"])
+def test_numbers_alone_are_cast_as_numpy_casts_them(name: str, operands: tuple[Any, Any], casting: Any) -> None:
+    """NumPy 2.4 ends the process where it is asked for the loop of numbers that are not equivalent to it."""
+    assert_as_numpy(lambda xp, of: getattr(xp, name)(*operands, casting=casting), np.array)
+
+
 @pytest.mark.parametrize("name", FOUND)
 def test_what_random_arguments_have_found(name: str, of: Of) -> None:
     assert_as_numpy(FOUND[name], of)
