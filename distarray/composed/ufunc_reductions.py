@@ -210,8 +210,7 @@ def _fold(
         x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
     if begins and axes and ufunc is np.multiply and loop.kind in "fc":
         # numpy multiplies it with the first element, and the next ones: what overflows on the way depends on that
-        shape = tuple([1 if a == axes[0] else n for a, n in enumerate(x.shape)])
-        x, begins = joining.concat([full_like(x, start, dtype=loop, shape=shape), x], axis=axes[0]), False
+        x, begins = _beginning(x, axes, loop, start), False
     # sums of half floats are rounded once, with what they begin with
     own = np.dtype(np.float32) if begins and not is_from_negative and ufunc is np.add and loop == np.float16 else loop
     result = reductions.folded(name, x, axes, own, keepdims=keep)
@@ -231,6 +230,17 @@ def _fold_in_order(
         begun = x if start is None else getattr(elementwise, name)(start, x)
         return begun if mask is None else elementwise.where(mask, begun, start)
     (axis,) = axes
+def _beginning(x: DistArray, axes: tuple[int, ...], loop: DType, start: np.generic | None) -> DistArray:
+    """Return factors with `start` before the first one along some axes, and ones beside it."""
+    shape = [1 if a in axes else n for a, n in enumerate(x.shape)]
+    head = full_like(x, start, dtype=loop, shape=tuple(shape))
+    for a in axes[1:]:
+        shape[a] = x.shape[a] - 1
+        head = joining.concat([head, full_like(x, 1, dtype=loop, shape=tuple(shape))], axis=a)
+        shape[a] += 1
+    return joining.concat([head, x], axis=axes[0])
+
+
     result = ufunc_methods.reduce_in_order(name, x, axis, loop, initial=start, where=mask)
     return manipulation.expand_dims(result, axis=axis) if keep else result
 

@@ -501,6 +501,12 @@ OF_THE_DTYPE: dict[str, Callable[[Any], Any]] = {
     "cast": lambda x: x.astype(x.dtype),
     "like": lambda x: dx.zeros_like(x),
     "made": lambda x: dx.arange(3, dtype=x.dtype),
+    **{
+        f"products along {axis} that begin with a number": lambda xp, of, axis=axis: xp.prod(
+            of(np.arange(1.0, 25).reshape(2, 3, 4)), axis, initial=3
+        )
+        for axis in (None, (0, 2), (2, 1), 1, ())
+    },
     "distinct": lambda x: dx.unique(x),
 }
 
