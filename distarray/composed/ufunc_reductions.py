@@ -241,6 +241,14 @@ def _beginning(x: DistArray, axes: tuple[int, ...], loop: DType, start: np.gener
     return joining.concat([head, x], axis=axes[0])
 
 
+def _fold_in_order(
+    name: str, x: DistArray, axes: tuple[int, ...], loop: DType, keep: bool, start: np.generic | None, mask: Any
+) -> Any:
+    if not axes:
+        x = x.astype(loop)
+        begun = x if start is None else getattr(elementwise, name)(start, x)
+        return elementwise.as_scalar(begun if mask is None else elementwise.where(mask, begun, start))
+    (axis,) = axes
     result = ufunc_methods.reduce_in_order(name, x, axis, loop, initial=start, where=mask)
     return manipulation.expand_dims(result, axis=axis) if keep else result
 

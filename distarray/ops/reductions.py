@@ -25,7 +25,7 @@ from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import constant, full_like
-from distarray.ops.elementwise import add, divide, equal, imag, multiply, real, sqrt, subtract
+from distarray.ops.elementwise import add, as_scalar, divide, equal, imag, multiply, real, sqrt, subtract
 from distarray.ops.elementwise import astype as _astype
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.joining import joined
@@ -376,7 +376,9 @@ def average(
         result = mean(a, axis=axis, keepdims=keepdims)
         if 0 in result.shape:
             raise ZeroDivisionError("division by zero: average of an array without elements gives none")
-        return (result, full_like(result, _count(a, axis, "average"))) if returned else result
+        if not returned:
+            return result
+        return result, as_scalar(full_like(result, _count(a, axis, "average")))
     operands = unbox("average", (a, weights))
     x, given = operands.nodes
     if type(x) is not Expr or type(given) is not Expr:

@@ -4,6 +4,7 @@ classes of errors, warnings, and what is shared.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -488,6 +489,16 @@ def test_what_random_arguments_have_found(name: str, of: Of) -> None:
 
 OF_THE_DTYPE: dict[str, Callable[[Any], Any]] = {
     "arithmetic": lambda x: x * 2 + x,
+    **{
+        f"{name} of a number in order": lambda xp, of, name=name: getattr(xp, name).reduce(of(5))
+        for name in ("subtract", "divide", "power", "left_shift", "add")
+    },
+    "a mean and the sum of its weights": lambda xp, of: xp.average(of(V), returned=True),
+    **{f"kaiser {m}": lambda xp, of, m=m: xp.kaiser(m, 2.5) for m in (0, 1, 2, 2.5, 0.5, -1, np.float32(4), 5.2)},
+    **{
+        f"numbers close within {name}": lambda xp, of, name=name: xp.isclose(0, 1.5, **{name: of(V)})
+        for name in ("rtol", "atol")
+    },
     "sum": lambda x: x.sum(),
     "largest": lambda x: x.max(),
     "slice": lambda x: x[1:3],
