@@ -60,10 +60,12 @@ def hanning(M: float, **where: Unpack[WhereAndLayout]) -> DistArray:
 def kaiser(M: float, beta: float, **where: Unpack[WhereAndLayout]) -> DistArray:
     """Return Kaiser's window of `M` samples; the larger `beta` is, the narrower it is."""
 
-    def shape(n: DistArray, last: float) -> Any:
-        return i0(float(beta) * elementwise.sqrt(1 - (n / last) ** 2.0)) / float(np.i0(float(beta)))
-
-    return _window(M, shape, where)
+    M, beta = float(number(M, "M", real=True)), float(beta)
+    if M == 1.0:
+        return ones((1,), **where)
+    half = (M - 1.0) / 2.0
+    n = arange(0.0, M, **where)  # one more than of other windows where M is no whole number, as numpy's
+    return i0(beta * elementwise.sqrt(1 - ((n - half) / half) ** 2.0)) / float(np.i0(beta))
 
 
 def i0(x: Any) -> DistArray:
