@@ -18,7 +18,7 @@ import numpy as np
 from distarray.arguments import host_array, integer
 from distarray.dtypes import FOREIGN, as_dtype
 from distarray.errors import warn_user
-from distarray.expr.bind import bind, bind_map, unbox
+from distarray.expr.bind import bind, bind_map, literal, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.families import Array, by_numpy, one_array, ufunc, ufunc_of
@@ -346,6 +346,8 @@ def _isclose(a: Array, b: Array, rtol: Array, atol: Array, equal_nan: bool) -> A
     x: Any
     y: Any
     x, y, rel, tol = operands.nodes  # nodes or scalars
+    if _are_scalars(x, y) and not _are_scalars(rel, tol):  # else what is made of both is no node beside a tolerance
+        y = literal(np.asarray(y), operands.env)
     # An inexact y, else the difference of the smallest integer overflows; but tolerances of time spans are integers.
     if type(y) is Expr:
         y = multiply(y, 1.0) if y.dtype.kind in "biu" else y
