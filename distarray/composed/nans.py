@@ -16,7 +16,17 @@ from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.blockwise import map_blocks
 from distarray.composed.moments import masked_mean, masked_variance, not_nan
-from distarray.composed.numpy_signatures import argmax, argmin, corrected, cumprod, cumsum, mean, root, variance
+from distarray.composed.numpy_signatures import (
+    argmax,
+    argmin,
+    corrected,
+    cumprod,
+    cumsum,
+    mean,
+    put_index,
+    root,
+    variance,
+)
 from distarray.composed.ufunc_reductions import reduce
 from distarray.composed.views import as_distarray, as_number
 from distarray.dtypes import as_dtype
@@ -224,7 +234,7 @@ def _position(
     if x.size:
         nothing = reductions.all(nans, axis=axis, keepdims=keepdims)
         found = map_blocks(_there, found, nothing, dtype=found.dtype)  # which raises at the call, or waits
-    return into(out, found)
+    return put_index(out, found)
 
 
 def _there(position: Any, nothing: Any) -> Any:

@@ -141,7 +141,7 @@ def argmax(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: boo
     """Return the index of the first largest element along `axis`; of the flattened array by default. The first nan
     wins.
     """
-    return _put_index(out, reductions.argmax(x, axis, keepdims=keepdims is not NOT_GIVEN and bool(keepdims)))
+    return put_index(out, reductions.argmax(x, axis, keepdims=keepdims is not NOT_GIVEN and bool(keepdims)))
 
 
 @ready_made(1)
@@ -149,10 +149,11 @@ def argmin(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: boo
     """Return the index of the first smallest element along `axis`; of the flattened array by default. The first nan
     wins.
     """
-    return _put_index(out, reductions.argmin(x, axis, keepdims=keepdims is not NOT_GIVEN and bool(keepdims)))
+    return put_index(out, reductions.argmin(x, axis, keepdims=keepdims is not NOT_GIVEN and bool(keepdims)))
 
 
-def _put_index(out: Any, index: Any) -> DistArray:
+def put_index(out: Any, index: Any) -> DistArray:
+    """Return `index`, or `out` with it, whose numbers numpy would have to take for indices."""
     if out is not None and not np.can_cast(out.dtype, np.intp, "safe"):
         raise TypeError(f"Cannot cast scalar from {out.dtype!r} to dtype('int64') according to the rule 'safe'")
     return _put(out, index)

@@ -186,6 +186,26 @@ def test_results_go_into_arrays_of_the_dtypes_that_numpy_takes(name: str, source
 SPANS = np.array([1, 2], "m8[s]")
 REFUSED: dict[str, Call] = {
     **{
+        f"{name} along {axis!r}": lambda xp, of, name=name, axis=axis: getattr(xp.add, name)(
+            of(M), *[[0]] * (name == "reduceat"), axis=axis
+        )
+        for name in ("accumulate", "reduceat")
+        for axis in ([0], True, np.array([0]), (0,), None)
+    },
+    **{
+        f"{name} of a truth value": lambda xp, of, name=name: operator.attrgetter(name)(xp)(True)
+        for name in ("eye", "identity", "tri", "fft.fftfreq", "zeros", "hamming")
+    },
+    "a transform of a truth value": lambda xp, of: xp.fft.fft(of(V), True),
+    "as many powers as a truth value": lambda xp, of: xp.vander(of(V), True),
+    **{
+        f"{name} into {dtype}": lambda xp, of, name=name, dtype=dtype: getattr(xp, name)(
+            of(M), 0, out=of(np.zeros(3, dtype))
+        )
+        for name in ("nanargmax", "nanargmin", "argmax")
+        for dtype in ("f8", "i8", "m8[s]", "?", "i4", "u8")
+    },
+    **{
         f"{name} into an array": lambda xp, of, name=name: getattr(xp, name)(1, 2, 3, out=of(np.zeros(3)))
         for name in ("linspace", "geomspace", "logspace")
     },
@@ -469,8 +489,24 @@ FOUND: dict[str, Call] = {
         for values in (np.array(["2020", "NaT"], "M8[D]"), np.array([1, "NaT"], "m8[s]"), V)
     },
     "dates with objects": lambda xp, of: of(np.array(["NaT", "NaT"], "M8[D]")) == np.array([None, 3], object),
+    **{
+        f"{name} of a number in order": lambda xp, of, name=name: getattr(xp, name).reduce(of(5))
+        for name in ("subtract", "divide", "power", "left_shift", "add")
+    },
+    "a mean and the sum of its weights": lambda xp, of: xp.average(of(V), returned=True),
+    **{f"kaiser {m}": lambda xp, of, m=m: xp.kaiser(m, 2.5) for m in (0, 1, 2, 2.5, 0.5, -1, np.float32(4), 5.2)},
+    **{
+        f"numbers close within {name}": lambda xp, of, name=name: xp.isclose(0, 1.5, **{name: of(V)})
+        for name in ("rtol", "atol")
+    },
     "a product that begins with a number": lambda xp, of: xp.prod(of([1e200, 1e200, 1e-200]), initial=1e-300),
     "products that begin with a number": lambda xp, of: of([[1e200, 1e200], [1e200, 1]]).prod(1, initial=1e-300),
+    **{
+        f"products along {axis} that begin with a number": lambda xp, of, axis=axis: xp.prod(
+            of(np.arange(1.0, 25).reshape(2, 3, 4)), axis, initial=3
+        )
+        for axis in (None, (0, 2), (2, 1), 1, ())
+    },
 }
 
 
@@ -489,16 +525,6 @@ def test_what_random_arguments_have_found(name: str, of: Of) -> None:
 
 OF_THE_DTYPE: dict[str, Callable[[Any], Any]] = {
     "arithmetic": lambda x: x * 2 + x,
-    **{
-        f"{name} of a number in order": lambda xp, of, name=name: getattr(xp, name).reduce(of(5))
-        for name in ("subtract", "divide", "power", "left_shift", "add")
-    },
-    "a mean and the sum of its weights": lambda xp, of: xp.average(of(V), returned=True),
-    **{f"kaiser {m}": lambda xp, of, m=m: xp.kaiser(m, 2.5) for m in (0, 1, 2, 2.5, 0.5, -1, np.float32(4), 5.2)},
-    **{
-        f"numbers close within {name}": lambda xp, of, name=name: xp.isclose(0, 1.5, **{name: of(V)})
-        for name in ("rtol", "atol")
-    },
     "sum": lambda x: x.sum(),
     "largest": lambda x: x.max(),
     "slice": lambda x: x[1:3],
@@ -512,12 +538,6 @@ OF_THE_DTYPE: dict[str, Callable[[Any], Any]] = {
     "cast": lambda x: x.astype(x.dtype),
     "like": lambda x: dx.zeros_like(x),
     "made": lambda x: dx.arange(3, dtype=x.dtype),
-    **{
-        f"products along {axis} that begin with a number": lambda xp, of, axis=axis: xp.prod(
-            of(np.arange(1.0, 25).reshape(2, 3, 4)), axis, initial=3
-        )
-        for axis in (None, (0, 2), (2, 1), 1, ())
-    },
     "distinct": lambda x: dx.unique(x),
 }
 
