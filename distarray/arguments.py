@@ -67,8 +67,8 @@ def diagonal(k: Any, less: int = 0) -> int:
     return integer(k, "k") - less
 
 
-def count(value: Any, name: str) -> int:
-    """Return an integer that is not negative, and that C can hold.
+def count(value: Any, name: str, *, truths: bool = True) -> int:
+    """Return an integer that is not negative, and that C can hold; with `truths` from True and False too.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def count(value: Any, name: str) -> int:
     OverflowError
         If it is above 2**63 - 1.
     """
-    n = integer(value, name)
+    n = integer(value, name, truths=truths)
     if n < 0:
         raise ValueError(f"{name}={n} is negative")
     if n > MAX_COUNT:

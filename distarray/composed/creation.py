@@ -152,7 +152,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> DistArray:
     x = as_distarray(x)
     if x.ndim != 1:
         raise ValueError("x must be a one-dimensional array or sequence.")
-    n = x.shape[0] if N is None else parse_shape((count(N, "N"),), "N")[0]
+    n = x.shape[0] if N is None else parse_shape((count(N, "N", truths=False),), "N")[0]
     powers = np.arange(n) if increasing else np.arange(n)[::-1]
     return elementwise.pow(x.reshape(-1, 1), powers.copy())
 
@@ -160,7 +160,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> DistArray:
 @spells_where
 def fftfreq(n: int, /, d: float = 1.0, *, dtype: DTypeLike = None, **where: Unpack[Where]) -> DistArray:
     """Return the frequencies of the elements of an ``fft`` of length `n` of samples at distance `d`."""
-    n, d = count(_samples(n), "n"), number(d, "d")
+    n, d = count(_samples(n), "n", truths=False), number(d, "d")
     half = (n - 1) // 2 + 1
     index = arange(n, dtype=np.int64, **where)
     return _frequencies(elementwise.where(index < half, index, index - n), n, d, dtype)
@@ -177,7 +177,7 @@ def rfftfreq(n: int, /, d: float = 1.0, *, dtype: DTypeLike = None, **where: Unp
 def _samples(n: int) -> int:
     if not isinstance(n, int | np.integer):
         raise ValueError(f"n should be an integer: n={shown(n)} is no number of samples")
-    return int(n)
+    return n if isinstance(n, bool) else int(n)
 
 
 def _frequencies(index: DistArray, n: int, d: float, dtype: DTypeLike) -> DistArray:

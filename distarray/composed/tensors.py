@@ -61,7 +61,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
             DeprecationWarning,
         )
     if sizes == (2, 2):
-        return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
+        return without_number(x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0])
     made: DistArray
     if sizes == (3, 3):
         made = linalg.cross(x, y)

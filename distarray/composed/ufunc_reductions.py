@@ -12,7 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import NOT_GIVEN, host_array, keeps_axes, normalize_axes, reduced_axes, shown
+from distarray.arguments import (
+    NOT_GIVEN,
+    host_array,
+    keeps_axes,
+    normalize_axes,
+    reduced_axes,
+    refuse_loose_axis,
+    shown,
+)
 from distarray.array.array import DistArray
 from distarray.array.by_numpy import call_by_numpy
 from distarray.array.out import into
@@ -222,14 +230,6 @@ def _fold(
     return getattr(elementwise, name)(start, result).astype(loop, copy=False)
 
 
-def _fold_in_order(
-    name: str, x: DistArray, axes: tuple[int, ...], loop: DType, keep: bool, start: np.generic | None, mask: Any
-) -> Any:
-    if not axes:
-        x = x.astype(loop)
-        begun = x if start is None else getattr(elementwise, name)(start, x)
-        return begun if mask is None else elementwise.where(mask, begun, start)
-    (axis,) = axes
 def _beginning(x: DistArray, axes: tuple[int, ...], loop: DType, start: np.generic | None) -> DistArray:
     """Return factors with `start` before the first one along some axes, and ones beside it."""
     shape = [1 if a in axes else n for a, n in enumerate(x.shape)]
@@ -305,6 +305,7 @@ def _axis(method: str, x: DistArray, axis: Any) -> int:
         raise TypeError(f"cannot {method} on a scalar")
     if axis is None and x.ndim == 1:
         return 0
+    refuse_loose_axis(axis)
     axes = normalize_axes(axis, x.ndim)
     if len(axes) != 1:
         raise ValueError(f"{method} does not allow multiple axes: axis={shown(axis)}")

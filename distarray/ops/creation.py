@@ -207,8 +207,8 @@ def linspace(start: Any, stop: Any, num: int, dtype: DTypeLike | None, endpoint:
 
 def eye(n_rows: int, n_cols: int | None, k: int, dtype: DTypeLike | None, env: Environment) -> Expr:
     """Return a matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
-    n = count(n_rows, "n_rows")
-    shape = parse_shape((n, n if n_cols is None else count(n_cols, "n_cols")))
+    n = count(n_rows, "n_rows", truths=False)
+    shape = parse_shape((n, n if n_cols is None else count(n_cols, "n_cols", truths=False)))
     return bind_create(EYE, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), integer(k, "k"))
 
 
