@@ -98,6 +98,11 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> Non
     if axis is None:
         if at.ndim != 1:
             raise ValueError("when axis=None, `indices` must have a single dimension.")
+        extents = np.shape(values)
+        while len(extents) > 1 and extents[0] == 1:  # as where an array is written to at an index
+            extents = extents[1:]
+        if extents not in ((), (1,), at.shape):  # `put` would repeat them, or leave the last ones out
+            raise ValueError(f"shape mismatch: values of shape {np.shape(values)} at indices of shape {at.shape}")
         put(arr, at, values)
         return
     axis = normalize_axis(axis, arr.ndim)

@@ -186,6 +186,18 @@ def test_results_go_into_arrays_of_the_dtypes_that_numpy_takes(name: str, source
 SPANS = np.array([1, 2], "m8[s]")
 REFUSED: dict[str, Call] = {
     **{
+        f"{np.shape(values)} along all axes": written(
+            lambda xp, x, values=values: xp.put_along_axis(x, np.array([0, 2, 5]), values, None), M
+        )
+        for values in (7.0, [7.0], [7.0, 8.0], [1.0, 2.0, 3.0], [[1.0, 2.0, 3.0]], [[7.0], [8.0], [9.0]], [], M)
+    },
+    **{
+        f"a time span in the index {index}": lambda xp, of, index=index: of(M)[index]
+        for index in (np.timedelta64(1), np.timedelta64(1, "s"), (0, np.timedelta64(1)))
+    },
+    "permuted, without axes": lambda xp, of: xp.random.default_rng(0).permuted(of(3)),
+    "one of too many": lambda xp, of: xp.random.default_rng(0).choice(10**20),
+    **{
         f"{name} along {axis!r}": lambda xp, of, name=name, axis=axis: getattr(xp.add, name)(
             of(M), *[[0]] * (name == "reduceat"), axis=axis
         )
