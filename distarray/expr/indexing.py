@@ -336,7 +336,7 @@ def _plain(item: Index) -> tuple[Index, int]:
     if isinstance(item, bool | np.bool_):
         # A boolean without axes takes none: it is a mask of one over a new axis.
         return np.array([item]), 0
-    if isinstance(item, int | np.integer):
+    if isinstance(item, int) or (isinstance(item, np.integer) and item.dtype.kind != "m"):  # as time spans are there
         return int(item), 1
     if not (hasattr(item, "shape") and hasattr(item, "dtype")):
         try:
