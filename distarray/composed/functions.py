@@ -117,6 +117,8 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
         return
     if not isinstance(dst, DistArray):
         if where is True and isinstance(src, DistArray):
+            if (more := src.ndim - np.ndim(dst)) > 0 and src.shape[:more] == (1,) * more:
+                src = src.reshape(src.shape[more:])  # as where it is written to
             into(dst, src, casting=casting, broadcasts=True)
         else:
             np.copyto(dst, hosted(src), casting, hosted(where))

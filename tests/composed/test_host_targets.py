@@ -122,3 +122,16 @@ def test_blocks_come_one_after_the_other() -> None:
         np.add(dx.asarray(X), 1, out=b)
     assert c.fetched_bytes <= X.nbytes
     np.testing.assert_array_equal(b, X + 1)
+
+
+def test_axes_of_one_in_front_are_dropped_where_a_host_array_is_copied_to() -> None:
+    for shape in ((1, 3), (1, 1, 1), (2, 3)):
+        found: list[Any] = []
+        for make in (np.asarray, dx.asarray):
+            target = np.zeros(3)
+            try:
+                dx.copyto(target, make(np.arange(1.0, 1 + np.prod(shape)).reshape(shape)))
+                found.append(target.tolist())
+            except ValueError:
+                found.append(ValueError)
+        assert found[0] == found[1], shape
