@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from distarray.arguments import host_array, integer, normalize_axis, shown
+from distarray.arguments import MAX_COUNT, host_array, integer, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.placing import Where
@@ -46,6 +46,8 @@ class Order(RandomStreams):
         Without an axis all elements change places. `out` may be `x` itself.
         """
         x = as_distarray(x)
+        if axis is None and not x.ndim:
+            raise TypeError("permuted: x has no axis")
         flat = x.reshape(-1) if axis is None else x
         keys = self._keys(flat.shape, _beside(x, where))
         along = 0 if axis is None else normalize_axis(axis, x.ndim)
@@ -104,6 +106,8 @@ class Order(RandomStreams):
             axis = normalize_axis(axis, a.ndim)
             where = _beside(a, where)
         is_range, n = n is not None, a.shape[axis] if n is None else n
+        if n > MAX_COUNT:
+            raise ValueError(f"a={n} is too large: high is out of bounds for int64")
         shape = drawn_shape(() if size is None else size)
         count = prod(shape)
         if n <= 0 and count:

@@ -50,6 +50,8 @@ def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
     if type(value) is float:
         _check_number(name, value.hex(), condition)  # two zeros are equal, and not the same
         return value
+    if isinstance(value, int):
+        value = float(value)  # an array of one that 64 bits do not hold is of objects
     if isinstance(value, DistArray):
         if value.dtype.kind not in "biuf":
             raise TypeError(f"{name} of {value.dtype} must be real numbers")

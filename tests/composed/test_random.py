@@ -334,6 +334,19 @@ def test_counts_are_integers_or_numbers_that_become_some(name: str, is_ours: boo
 
 
 @pytest.mark.parametrize(
+    ("name", "args"), [("normal", (10**20, 0)), ("uniform", (10**20, 10**20)), ("binomial", (3, 10**20))]
+)
+def test_integers_of_more_than_64_bits_are_numbers(name: str, args: tuple[int, ...]) -> None:
+    found: list[Any] = []
+    for xp in (np, dx):
+        try:
+            found.append(float(getattr(xp.random.default_rng(0), name)(*args)))
+        except ValueError:
+            found.append(ValueError)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
     "value", ["a", b"a", "1", ["a"], 1j, np.datetime64("2020"), np.timedelta64(1, "s"), np.array(["a"])], ids=repr
 )
 @pytest.mark.parametrize("name", ["normal", "poisson", "exponential", "uniform", "geometric", "choice"])
