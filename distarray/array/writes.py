@@ -194,7 +194,7 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
         node = settled(value, node, env, name, "the value")
     _check_broadcast(node.shape, shape)
     if node.dtype.kind == "c" and dtype.kind not in "cb":
-        elementwise.warn_of_lost_imaginary_part()
+        elementwise.warn_of_lost_imaginary_part(node.dtype, dtype)
         return cast(node, dtype)
     if node.dtype.kind in "mM" or dtype.kind in "mM":
         # Numbers cast to anything; what dates and time spans cast to, numpy knows.

@@ -22,7 +22,7 @@ from distarray.expr.bind import bind, bind_map, literal, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.families import Array, by_numpy, one_array, ufunc, ufunc_of
-from distarray.types import DTypeLike
+from distarray.types import DType, DTypeLike
 
 # ------------------------------------------------------------------------------------- one operand, the standard
 
@@ -176,7 +176,7 @@ def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
         return box(node)
     _check_cast(own, wanted)
     if own.kind == "c" and wanted.kind not in "cb":
-        warn_of_lost_imaginary_part()
+        warn_of_lost_imaginary_part(own, wanted)
         x = real(x)
         if wanted == own.type(0).real.dtype:
             return x
@@ -190,9 +190,12 @@ def warned(x: Array, warning: str, of: Literal["nan", "no count"]) -> Array:
     return bind_map(WARNED, (x,), (warning, of))
 
 
-def warn_of_lost_imaginary_part() -> None:
-    """Warn, at the user's line, of complex numbers that are cast to real ones."""
-    warn_user("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning)
+def warn_of_lost_imaginary_part(own: DType, wanted: DType) -> None:
+    """Warn, at the user's line, of complex numbers that are cast to real ones; of dates and truth values numpy does
+    not.
+    """
+    if own.kind == "c" and wanted.kind in "iuf":
+        warn_user("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning)
 
 
 def real(x: Array, /) -> Array:

@@ -77,8 +77,7 @@ def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike | None, casting: Any) 
     for d in dtypes:
         if not np.can_cast(d, wanted, casting):
             raise TypeError(f"Cannot cast array data from {d!r} to {wanted!r} according to the rule '{casting}'")
-    if wanted.kind not in "cb" and any(d.kind == "c" for d in dtypes):
-        warn_of_lost_imaginary_part()
+    warn_of_lost_imaginary_part(next((d for d in dtypes if d.kind == "c"), wanted), wanted)
     return wanted
 
 

@@ -505,6 +505,16 @@ FOUND: dict[str, Call] = {
         f"{name} of a number in order": lambda xp, of, name=name: getattr(xp, name).reduce(of(5))
         for name in ("subtract", "divide", "power", "left_shift", "add")
     },
+    **{
+        f"complex numbers cast to {dtype}": lambda xp, of, dtype=dtype: of([1.7 + 2j, 3]).astype(dtype)
+        for dtype in ("m8[s]", "M8[D]", "?", "i4", "f4", "c8")
+    },
+    **{
+        f"complex numbers written to {dtype}": written(
+            lambda xp, x, v: xp.copyto(x, v, casting="unsafe"), np.zeros(2, dtype), [1.7 + 2j, 3]
+        )
+        for dtype in ("m8[s]", "M8[D]", "?", "i4")
+    },
     "a mean and the sum of its weights": lambda xp, of: xp.average(of(V), returned=True),
     **{f"kaiser {m}": lambda xp, of, m=m: xp.kaiser(m, 2.5) for m in (0, 1, 2, 2.5, 0.5, -1, np.float32(4), 5.2)},
     **{
