@@ -166,8 +166,10 @@ def _scatter(
     """Return the version after a write at integer arrays or a mask; `casting` says how an update may cast back."""
     seen = read(version, lens)
     if mode == "set" and not hasattr(type(value), "__dx_node__"):
-        # At integer arrays numpy casts what has an array as that array: a single date is an array of one there.
-        value = _cast_host(np.asarray(value) if hasattr(value, "__array__") else value, seen.dtype)
+        # At integer arrays numpy casts what has an array as that array: a single date is an array of one there, but
+        # among dates, whose units have to agree.
+        is_one = isinstance(value, np.generic) and seen.dtype.kind in "mM"
+        value = _cast_host(np.asarray(value) if hasattr(value, "__array__") and not is_one else value, seen.dtype)
     return put(version, lens, written(seen, index, value, mode, casting))
 
 

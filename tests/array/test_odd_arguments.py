@@ -186,6 +186,21 @@ def test_results_go_into_arrays_of_the_dtypes_that_numpy_takes(name: str, source
 SPANS = np.array([1, 2], "m8[s]")
 REFUSED: dict[str, Call] = {
     **{
+        f"{value!r} to {dtype} at {at!r}": written(
+            lambda xp, x, value=value, at=at: x.__setitem__(at, value), np.zeros(3, dtype)
+        )
+        for dtype in ("m8[s]", "m8[Y]", "M8[D]", "i8")
+        for value in (np.timedelta64(1, "Y"), np.timedelta64(1, "ms"), np.datetime64("2000-01-01"))
+        for at in (0, [0], [], [True, False, True], slice(0, 2))
+    },
+    **{
+        f"{dtype} with {value!r} around": lambda xp, of, value=value, dtype=dtype: xp.pad(
+            of(np.zeros(3, dtype)), 1, constant_values=value
+        )
+        for dtype in ("m8[s]", "m8[Y]", "M8[D]", "i8")
+        for value in (np.timedelta64(1, "Y"), np.timedelta64(1, "s"), np.datetime64("2000-01-01"), 1)
+    },
+    **{
         f"{np.shape(values)} along all axes": written(
             lambda xp, x, values=values: xp.put_along_axis(x, np.array([0, 2, 5]), values, None), M
         )
