@@ -119,9 +119,10 @@ def _told(mode: str, options: Mapping[str, Any], ndim: int, dtype: DType) -> Any
         return lengths.tolist()
     name = "end_values" if mode == "linear_ramp" else "constant_values"
     values = _pairs(name, options.get(name, 0), ndim)
-    if mode == "constant" and values.dtype.kind in "fiu" and dtype.kind in "iu":
+    kinds = {values.dtype.kind, dtype.kind}
+    if mode == "constant" and ((kinds <= {*"fiu"} and dtype.kind in "iu") or kinds & {*"mM"}):
         for value in values.ravel():
-            np.empty((), dtype)[()] = value  # numpy's errors of what is no integer, or none of that dtype
+            np.empty((), dtype)[()] = value  # numpy's errors of what is no integer, or no date, of that dtype
     return values
 
 
