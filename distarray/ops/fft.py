@@ -38,7 +38,7 @@ def _along(name: str, x: Array, n: int | None, axis: int, norm: str | None) -> A
     extent = node.shape[axis]
     if n is None:
         n = 2 * (extent - 1) if name in ("irfft", "hfft") else extent
-    n = integer(n, "n", truths=False)
+    n = integer(n, "n", truths=name in ("rfft", "ihfft"))  # numpy takes their truth values
     if n < 1:
         raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
     result_dtype(name, node.dtype)  # numpy's TypeError

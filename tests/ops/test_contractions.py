@@ -73,7 +73,10 @@ def test_products_keep_the_promoted_dtype(kit, a, b):
 
 def test_matmul_of_dates_is_an_error_at_the_call(kit):
     x = np.ones((2, 2), "M8[s]")
-    kit.assert_same_error(lambda: ops.matmul(kit.node(x), kit.node(x)), lambda: np.matmul(x, x))
+    with pytest.raises(TypeError):
+        np.matmul(x, x)
+    with pytest.raises(TypeError, match=r"sums of products of datetime64\[s\]"):
+        ops.matmul(kit.node(x), kit.node(x))
 
 
 def test_small_integers_wrap_as_numpys(kit):
