@@ -45,10 +45,13 @@ def _product_dtype(*dtypes: DType) -> DType:
     TypeError
         For dates, which have no products.
     """
-    if any(d.kind in "mM" for d in dtypes):  # where numpy has an answer, it has lost the unit
+    try:
+        return as_dtype(np.matmul(*(np.zeros((1, 1), d) for d in dtypes)).dtype)
+    except TypeError as error:
+        # Where numpy has an answer (`dot`, `inner`), it has lost the unit.
         names = " and ".join(map(str, dtypes))
-        raise TypeError(f"sums of products of {names} have no dtype here; multiply the integers, x.astype('i8')")
-    return as_dtype(np.matmul(*(np.zeros((1, 1), d) for d in dtypes)).dtype)
+        error.add_note(f"sums of products of {names} have no dtype here; multiply the integers, x.astype('i8')")
+        raise
 
 
 def plain_loops(nodes: Sequence[Expr], labels: Sequence[Labels]) -> tuple[list[Expr], list[Labels], dict[int, int]]:
