@@ -22,7 +22,7 @@ from distarray.expr.joins import PRODUCT, Join
 from distarray.expr.params import Labels
 from distarray.kernels import products
 from distarray.kernels.elementwise import plain_call
-from distarray.kernels.inside import inside_task
+from distarray.kernels.inside import as_task
 from distarray.kernels.loans import foreign, reshaped
 from distarray.kernels.monoids import MONOIDS, Monoid
 from distarray.kernels.namespaces import Block
@@ -379,8 +379,7 @@ def _called(xp: Any, join: Join, function: Function, blocks: Sequence[Block], sh
     TypeError
         If the dtype is one that does not cast to the promised one in kind.
     """
-    with inside_task():
-        made = xp.asarray(function(*blocks))
+    made = as_task(lambda: xp.asarray(function(*blocks)))
     if tuple(made.shape) != shape:
         raise ValueError(f"join: {join.name} gave an array of shape {tuple(made.shape)} for arrays of shape {shape}")
     made = cast_block(made, join.dtype, f"join: {join.name}")

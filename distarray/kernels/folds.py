@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from distarray.kernels.inside import inside_task
+from distarray.kernels.inside import as_task
 from distarray.kernels.namespaces import Block, Params, astype, is_strict
 from distarray.kernels.user_functions import own, read_only
 from distarray.types import DType, Shape
@@ -46,20 +46,17 @@ class _UserReduction:
 
     def partial(self, xp: Any, *blocks: Block, params: Params) -> Any:
         seen = read_only(blocks)
-        with inside_task():
-            partial = params[1].chunk(*seen)
+        partial = as_task(params[1].chunk, *seen)
         return own(xp, partial, seen) if isinstance(partial, np.ndarray) else partial
 
     def combine(self, backend: Any, partials: Sequence[Any], params: Params) -> Any:
         adopted = [backend.adopt(p) if hasattr(p, "dtype") else p for p in partials]
         if len(adopted) == 1:
             return adopted[0]
-        with inside_task():
-            return params[1].combine(backend.xp, adopted)
+        return as_task(params[1].combine, backend.xp, adopted)
 
     def finish(self, xp: Any, partial: Any, shape: Shape, dtype: DType, params: Params) -> Block:
-        with inside_task():
-            result = xp.asarray(params[1].aggregate(xp, [partial]))
+        result = as_task(lambda: xp.asarray(params[1].aggregate(xp, [partial])))
         if result.size != prod(shape):
             raise ValueError(f"reduction: aggregate gave a result of shape {result.shape}, expected {shape}")
         return astype(xp, xp.reshape(result, shape), dtype)

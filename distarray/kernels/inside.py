@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from distarray.lazy import loaded
+
+T = TypeVar("T")
 
 
 class _ThreadState(threading.local):
@@ -20,16 +24,17 @@ _local = _ThreadState()
 _modules = sys.modules
 
 
-class inside_task:  # as `contextlib.suppress`
-    """Mark a block as the body of a task."""
+def as_task(function: Callable[..., T], *args: Any) -> T:
+    """Return what a function returns that is called as the body of a task.
 
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        _local.depth += 1
-
-    def __exit__(self, *_error: object) -> None:
-        _local.depth -= 1
+    It is no context manager: an interrupt that came where it is left would leave the thread inside of a task for good.
+    """
+    depth = _local.depth
+    _local.depth = depth + 1
+    try:
+        return function(*args)
+    finally:
+        _local.depth = depth
 
 
 def is_inside_task() -> bool:

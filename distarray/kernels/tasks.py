@@ -26,7 +26,7 @@ from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
 from distarray.kernels.folds import FOLD
-from distarray.kernels.inside import inside_task, is_on_worker
+from distarray.kernels.inside import as_task, is_on_worker
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS, Pairs
 from distarray.kernels.parts import filled, in_parts
@@ -101,8 +101,8 @@ def _explained(run: Run, *, needs: Callable[[StageSpec, Any, Sequence[Any]], int
     def explained(stage: StageSpec, tile: Any, *args: Any) -> Any:
         try:
             room = _NO_CONTEXT if POOL.full is None else POOL.room_for(needs(stage, tile, args))
-            with room, inside_task(), _device_of(stage, tile):
-                return run(stage, tile, *args)
+            with room, _device_of(stage, tile):
+                return as_task(run, stage, tile, *args)
         except Exception as error:
             for name, origin in dict.fromkeys([w[:2] for w in stage.where if w[1] is not None][-3:]):
                 error.add_note(f"{name}, called at {origin}")

@@ -12,13 +12,12 @@ from __future__ import annotations
 import threading
 from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from distarray import hooks
-from distarray.kernels.inside import inside_task
+from distarray.kernels.inside import as_task
 from distarray.sharding.cuts import boundaries
 
 #: Cost from which on help is asked for, which comes some ten microseconds later: bytes that are read and written once,
@@ -30,6 +29,7 @@ SOME = 32
 #: What a thread is to do.
 Work: TypeAlias = Callable[[], None]
 Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 class Helpers(Protocol):
@@ -52,12 +52,15 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-@contextmanager
-def helped_by(helpers: Helpers) -> Iterator[None]:
-    """Let kernels that this thread runs meanwhile have these helpers."""
-    before, _thread.helpers = _thread.helpers, helpers
+def helped_by(helpers: Helpers, function: Callable[..., T], *args: Any) -> T:
+    """Return what a function returns; kernels that it runs in this thread have these helpers.
+
+    It is no context manager, as `as_task` is none.
+    """
+    before = _thread.helpers
+    _thread.helpers = helpers
     try:
-        yield
+        return function(*args)
     finally:
         _thread.helpers = before
 
@@ -187,8 +190,7 @@ class _Help:
         """Take parts until there are no more; called in the other thread."""
         try:  # all of it: an interrupt may come between any two lines, and somebody waits
             self._to_begin.pop()
-            with inside_task():
-                _work(self._shared)
+            as_task(_work, self._shared)
         except IndexError:
             pass  # too late: the work itself raises nothing
         finally:

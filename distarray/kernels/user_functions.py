@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.kernels.inside import inside_task
+from distarray.kernels.inside import as_task
 from distarray.kernels.loans import foreign, lend
 from distarray.kernels.namespaces import Block
 from distarray.sharding.rule import ShardingRule
@@ -42,8 +42,7 @@ def _function(xp: Any, *blocks: Block, params: Params) -> Any:
     """
     rule, *dtypes, function = params
     seen = read_only(blocks)
-    with inside_task():
-        result = function(*seen)
+    result = as_task(function, *seen)
     given, parsed = [tuple(b.shape) for b in blocks], ShardingRule.parse(rule)
     extents = parsed.bind(given)
     shapes = [tuple([1 if loop == "1" else extents[loop] for loop in term]) for term in parsed.resolve(given).results]
@@ -82,8 +81,7 @@ def _on_tile(xp: Any, *blocks: Block, params: Params) -> Block:
     """Return what a function that knows its place gives; params are (function, index of the tile)."""
     function, tile = params
     seen = read_only(blocks)
-    with inside_task():
-        result = function.on_tile(xp, tuple(tile), *seen)
+    result = as_task(function.on_tile, xp, tuple(tile), *seen)
     return own(xp, result, seen)
 
 

@@ -186,14 +186,16 @@ class _Run:
                 self.error = None  # its traceback holds this frame
 
     def _help_out(self) -> None:
-        with helped_by(self):
-            while (taken := self._take()) is not None:
-                n, args = taken
-                del taken
-                if n < 0:
-                    self._run_part(args)
-                else:
-                    self._run(n, args)
+        helped_by(self, self._run_steps)
+
+    def _run_steps(self) -> None:
+        while (taken := self._take()) is not None:
+            n, args = taken
+            del taken
+            if n < 0:
+                self._run_part(args)
+            else:
+                self._run(n, args)
 
     def _call_help(self) -> None:
         self._threads.start(self._help_out, waits=True)

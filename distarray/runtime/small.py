@@ -254,8 +254,8 @@ def is_settled_alone(node: Expr) -> bool:
             return False
     helpers = helpers_for(env)
     try:
-        with nullcontext() if helpers is None else helped_by(helpers):
-            block, warn = interpreter().computed(steps, values, passes)
+        compute, given = interpreter().computed, (steps, values, passes)
+        block, warn = compute(*given) if helpers is None else helped_by(helpers, compute, *given)
     except Exception:
         return False  # an evaluation raises it where it is met, or warns of it
     if warn.args[0]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from distarray.expr.instructions import Instruction
 from distarray.kernels import fourier, products, random, sorting, threads
 from distarray.kernels import program as program_module
 from distarray.kernels.backends import NUMPY
-from distarray.kernels.inside import is_inside_task
+from distarray.kernels.inside import as_task, is_inside_task
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.parts import filled, in_parts
 from distarray.kernels.program import Program
@@ -184,8 +186,7 @@ def test_a_run_has_the_threads_that_are_there_now(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(program_module, "run_parts", lambda parts: (numbers.append(len(parts)), find(parts)))
     for n in (2, 4):
         pool = Pool(n, n - 1)
-        with threads.helped_by(pool):
-            program.run([x], (), x.shape)
+        threads.helped_by(pool, program.run, [x], (), x.shape)
         pool.close()
     assert numbers == [2, 4]
 
@@ -310,3 +311,35 @@ def test_transforms_fill_the_block_that_they_are_given(helped: Pool, name: str, 
         )
         assert made is out
         np.testing.assert_array_equal(out, whole)
+
+
+@pytest.mark.parametrize("leaves", [as_task, partial(threads.helped_by, None)], ids=["as_task", "helped_by"])
+def test_an_interrupt_leaves_a_thread_as_it_was(leaves: Callable[..., Any]) -> None:
+    """Python calls handlers of signals where a function begins, or a loop goes on."""
+
+    def work(n: int) -> int:
+        return n and work(n - 1)
+
+    def interrupted(at: int) -> bool:
+        left = iter(range(at, -1, -1))
+
+        def maybe(frame: Any, _event: str, _arg: Any) -> None:
+            if frame.f_code is not interrupted.__code__ and next(left, None) == 0:
+                raise KeyboardInterrupt
+
+        try:
+            sys.setprofile(maybe)
+            leaves(work, 3)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.setprofile(None)
+        return False
+
+    before = threads._thread.helpers
+    at = 0
+    while interrupted(at):
+        assert not is_inside_task()
+        assert threads._thread.helpers is before
+        at += 1
+    assert at > 8

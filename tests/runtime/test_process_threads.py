@@ -12,7 +12,7 @@ import pytest
 
 import distarray as dx
 from distarray.kernels import ready
-from distarray.kernels.inside import inside_task
+from distarray.kernels.inside import as_task
 from distarray.runtime import process_threads
 from distarray.runtime.clients import n_threads
 from distarray.runtime.process_threads import ProcessThreads, forsake, helpers_for, threads_of
@@ -228,6 +228,5 @@ def test_nobody_helps_inside_of_a_task_or_one_member_alone() -> None:
     assert env.team is not None
     n = min(env.team.size, n_threads())
     assert (helpers_for(env) is not None) == (n > 1)
-    with inside_task():
-        assert helpers_for(env) is None
+    assert as_task(helpers_for, env) is None
     assert helpers_for(dx.zeros(3, team=dx.Team((1,), ("R",)))._env) is None
