@@ -135,8 +135,9 @@ class BoundSlices:
         #: Rows of what lies in scratch, which is another one for slices of other extents.
         self._scratch: list[tuple[int, int]] = []
         rows = [_row(a, ndim) for a in (*read, *self._scalars)]
+        aliased = {entry for entry, own in zip(run.schedule.places, run.aliases, strict=True) if own}
         for entry in compiled.targets:
-            if entry in streams and not any(run.aliases):
+            if entry in streams and entry not in aliased:
                 rows.append(_row(streams[entry], ndim))
                 continue
             if entry in streams:

@@ -150,9 +150,10 @@ class Scheduler:
         read_at_end = [register for register, _ in reduced] + [r for r in outputs if r in given]
         self.last_use |= dict.fromkeys(read_at_end, len(calls))
         self.read_until = [max([self.last_use.get(x, -1) for x in own], default=-1) for own in aliases]  # by output
-        made = dict.fromkeys(given, len(calls)) | {c.register: t for t, c in enumerate(calls)}
-        self.late = [k for k, r in enumerate(outputs) if r in given or self.read_until[k] > made[r]]
-        self.last_use |= dict.fromkeys([outputs[k] for k in self.late], len(calls))
+        made_at = dict.fromkeys(given, len(calls)) | {c.register: t for t, c in enumerate(calls)}
+        #: Outputs that are stored when all is read.
+        self.last = [k for k, r in enumerate(outputs) if r in given or self.read_until[k] > made_at[r]]
+        self.last_use |= dict.fromkeys([outputs[k] for k in self.last], len(calls))
 
     def schedule(self) -> Schedule:
         """Return the steps."""
@@ -165,7 +166,7 @@ class Scheduler:
             self.home[register] if by_rows and self._has_rows(register) else self._contiguous(register)
             for register, by_rows in self.reduced
         ]
-        for k in self.late:
+        for k in self.last:
             register = self.outputs[k]
             if register not in self.copies and any(register in own for own in self.aliases):
                 self._copy(register)  # before the storing of another output overwrites it
@@ -183,7 +184,7 @@ class Scheduler:
                 operands.append(self.copies.get(x, self.home[x]))
             else:
                 operands.append(self._contiguous(x))
-        stored = [k for k, r in enumerate(self.outputs) if r == call.register and k not in self.late]
+        stored = [k for k, r in enumerate(self.outputs) if r == call.register and k not in self.last]
         dying = {
             x
             for x in (*call.operands, call.register)
