@@ -6,6 +6,8 @@ numpy's own reductions are these: ``np.sum(x, where=...)`` is ``np.add.reduce``.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -27,7 +29,7 @@ from distarray.array.out import into
 from distarray.composed.views import as_distarray, beside
 from distarray.dtypes import as_dtype
 from distarray.expr.broadcasting import broadcast_shapes
-from distarray.ops import elementwise, joining, manipulation, reductions, ufunc_methods
+from distarray.ops import creation, elementwise, manipulation, reductions, ufunc_methods
 from distarray.ops.creation import full_like
 from distarray.ops.families import ready_made
 from distarray.types import DType, HostArray
@@ -218,7 +220,7 @@ def _fold(
         x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
     if begins and axes and ufunc is np.multiply and loop.kind in "fc":
         # numpy multiplies it with the first element, and the next ones: what overflows on the way depends on that
-        x, begins = _beginning(x, axes, loop, start), False
+        x, begins = _beginning(x.astype(loop, copy=False), axes, start), False
     # sums of half floats are rounded once, with what they begin with
     own = np.dtype(np.float32) if begins and not is_from_negative and ufunc is np.add and loop == np.float16 else loop
     result = reductions.folded(name, x, axes, own, keepdims=keep)
@@ -230,15 +232,11 @@ def _fold(
     return getattr(elementwise, name)(start, result).astype(loop, copy=False)
 
 
-def _beginning(x: DistArray, axes: tuple[int, ...], loop: DType, start: np.generic | None) -> DistArray:
-    """Return factors with `start` before the first one along some axes, and ones beside it."""
-    shape = [1 if a in axes else n for a, n in enumerate(x.shape)]
-    head = full_like(x, start, dtype=loop, shape=tuple(shape))
-    for a in axes[1:]:
-        shape[a] = x.shape[a] - 1
-        head = joining.concat([head, full_like(x, 1, dtype=loop, shape=tuple(shape))], axis=a)
-        shape[a] += 1
-    return joining.concat([head, x], axis=axes[0])
+def _beginning(x: DistArray, axes: tuple[int, ...], start: np.generic | None) -> DistArray:
+    """Return factors of which the first along some axes is multiplied with `start`."""
+    grid = creation.indices(x.shape, np.int64, x._env)
+    is_first = functools.reduce(operator.and_, [DistArray._on(grid[a]) == 0 for a in axes])
+    return elementwise.where(is_first, elementwise.where(is_first, x, x.dtype.type(1)) * start, x)
 
 
 def _fold_in_order(
