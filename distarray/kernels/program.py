@@ -376,17 +376,17 @@ class _SlicedRun:
         if layout is None:
             self._compute_narrow(inputs)
             self.n_threads = self._find_threads()
-            self._lay_out()
+            used, arrays = self._lay_out()
             if is_plain:
                 found = self.calls, self.n_threads, self.extents, self.box, self.slice, self.schedule
-                _remember(program._layouts, key, _Layout(*found, used=[*self.values]))
+                _remember(program._layouts, key, _Layout(*found, used))
         else:
             self.calls, self.n_threads, self.extents, self.box, self.slice, self.schedule, used = layout
             self.values = {x: inputs[x] for x in used}
             arrays = [*self.values.values(), *self.outputs]
-            if len(self.box) == 1:
-                arrays = [a.reshape(-1) for a in arrays]
-            self.streams = list(zip([*used, *self.schedule.places], arrays, strict=True))
+        if len(self.box) == 1:
+            arrays = [a.reshape(-1) for a in arrays]
+        self.streams = list(zip([*used, *self.schedule.places], arrays, strict=True))
         self.accumulators = [accumulator(r, shape, self.extents) for r in program.reductions]
         self.compiled = compiled_for(self)
 
@@ -421,8 +421,8 @@ class _SlicedRun:
                 found = single._run(arrays, self.scalars, own, None, None, self.current, None, None)
             self.values[register] = found.outputs[0]
 
-    def _lay_out(self) -> None:
-        """Choose axes, slices and schedule."""
+    def _lay_out(self) -> tuple[list[int], list[HostArray]]:
+        """Choose axes, slices and schedule; return the registers that are read, and their and the outputs' arrays."""
         program = self.program
         used = {x for call in self.calls for x in call.operands}
         used |= {*program.outputs, *(r.register for r in program.reductions)}
@@ -464,8 +464,8 @@ class _SlicedRun:
             found = scan.schedule()
             _remember(program._schedules, key, found)
         self.schedule = found
-        self.streams = list(zip([*streamed, *self.schedule.places], arrays, strict=True))
-        self._flatten()
+        self._flatten(arrays)
+        return streamed, arrays
 
     def _reduced_budget(self) -> int:
         """Return the elements of a slice that is reduced; of a sum they are part of its meaning: the shape decides."""
@@ -559,17 +559,16 @@ class _SlicedRun:
             slices.fail(number, error)
         scratch.give_back()
 
-    def _flatten(self) -> None:
+    def _flatten(self, arrays: Sequence[HostArray]) -> None:
         """Walk a box whose slices are consecutive in all arrays as one axis: the same slices, with less to do."""
         if (
             len(self.box) > 1
-            and all(a.flags.c_contiguous for _, a in self.streams)
+            and all(a.flags.c_contiguous for a in arrays)
             and all(r.is_total(self.shape) for r in self.program.reductions)
         ):
             # Axes before the last one that is cut are walked step by step.
             cut = max((axis for axis, (e, n) in enumerate(zip(self.slice, self.box, strict=True)) if e < n), default=0)
             if math.prod(self.box[:cut]) == 1 or self.box[cut] % self.slice[cut] == 0:
-                self.streams = [(entry, a.reshape(-1)) for entry, a in self.streams]
                 self.box, self.slice = (math.prod(self.box),), (math.prod(self.slice),)
 
     def _slices(self) -> Iterator[_Slice]:
