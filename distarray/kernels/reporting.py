@@ -63,9 +63,9 @@ def report(events: Iterable[Event], where: Sequence[Source], *, is_call: bool = 
         If numpy raises it.
     """
     for kind, function, *number in dict.fromkeys(events):
-        among = _among(where, *number)
-        named = [w for w in among if w[0] == function or _same_function(w[0], function)]
-        heeding = [w for w in named or reversed(among) if mode_of(kind, w[2]) != "ignore"]
+        told = among(where, *number)
+        named = [w for w in told if w[0] == function or _same_function(w[0], function)]
+        heeding = [w for w in named or reversed(told) if mode_of(kind, w[2]) != "ignore"]
         if not heeding:
             continue
         _, origin, state = heeding[0]
@@ -77,9 +77,9 @@ def report(events: Iterable[Event], where: Sequence[Source], *, is_call: bool = 
         _told((text, file, line, kind, mode), is_call=is_call)
 
 
-def _among(where: Sequence[Source], number: int = ~0) -> Sequence[Source]:
+def among(where: Sequence[Source], number: int = ~0) -> Sequence[Source]:
     """Return the operations of which one is the instruction or reduction of a program of this number (see `Called`)."""
-    return where[~number:] or where if number < 0 else where[number : number + 1]
+    return (where[~number:] if number < 0 else where[number : number + 1]) or where
 
 
 def _same_function(name: str, function: str) -> bool:

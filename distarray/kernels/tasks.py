@@ -30,7 +30,7 @@ from distarray.kernels.inside import as_task, is_on_worker
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS, Pairs
 from distarray.kernels.parts import filled, in_parts
-from distarray.kernels.reporting import Event, Source, hearing, report
+from distarray.kernels.reporting import Event, Source, among, hearing, report
 from distarray.kernels.specs import COPY, Array, Generate, Link, Mosaic, Read, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
 
@@ -224,8 +224,7 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
 def _reducing(stage: StageSpec, k: int) -> Sequence[Source]:
     """Return the operation that is the `k`-th reduction of a stage: those of a program follow its instructions."""
     assert stage.program is not None
-    number = len(stage.program.instructions) + k
-    return stage.where[number : number + 1] or stage.where
+    return among(stage.where, len(stage.program.instructions) + k)
 
 
 def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: Array) -> Array | list[Array]:
