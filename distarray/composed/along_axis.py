@@ -14,6 +14,7 @@ from distarray.array.out import writes_host
 from distarray.composed.blockwise import map_blocks
 from distarray.composed.functions import put
 from distarray.composed.views import as_distarray, expand_dims, moveaxis
+from distarray.expr.broadcasting import shape_within
 from distarray.expr.side_by_side import side_by_side
 from distarray.types import HostArray, Shape
 
@@ -98,10 +99,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> Non
     if axis is None:
         if at.ndim != 1:
             raise ValueError("when axis=None, `indices` must have a single dimension.")
-        extents = np.shape(values)
-        while len(extents) > 1 and extents[0] == 1:  # as where an array is written to at an index
-            extents = extents[1:]
-        if extents not in ((), (1,), at.shape):  # `put` would repeat them, or leave the last ones out
+        if shape_within(np.shape(values), at.shape) is None:  # `put` would repeat them, or leave the last ones out
             raise ValueError(f"shape mismatch: values of shape {np.shape(values)} at indices of shape {at.shape}")
         put(arr, at, values)
         return

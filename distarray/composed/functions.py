@@ -32,6 +32,7 @@ from distarray.composed.ufunc_reductions import mask_of
 from distarray.composed.views import all_beside, along, as_distarray, beside, broadcast_to, moveaxis
 from distarray.expr.bind import check_mask, nested
 from distarray.expr.broadcasting import broadcast_shapes as common_shape
+from distarray.expr.broadcasting import shape_within
 from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, indexing, joining, lenses, reductions, repetition
@@ -117,8 +118,8 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
         return
     if not isinstance(dst, DistArray):
         if where is True and isinstance(src, DistArray):
-            if (more := src.ndim - np.ndim(dst)) > 0 and src.shape[:more] == (1,) * more:
-                src = src.reshape(src.shape[more:])  # as where it is written to
+            if (own := shape_within(src.shape, np.shape(dst))) is not None and own != src.shape:
+                src = src.reshape(own)
             into(dst, src, casting=casting, broadcasts=True)
         else:
             np.copyto(dst, hosted(src), casting, hosted(where))
