@@ -3,16 +3,19 @@
 Dask reads all frames of a value into one buffer, and an array lies in it after a header of any length. NumPy computes
 with such an array by way of small buffers, and a product of matrices copies all of it, each time: as much memory again,
 which nobody counted. So workers align arrays when they are read. What comes from disk by itself is moved to where its
-header was, in place; of other messages only what is small is copied, since both are there for a moment.
+header was, in place. What they send of their own is read into buffers that have nothing else; of other messages only
+what is small is copied, since both are there for a moment.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from distributed.protocol import to_serialize
 from distributed.protocol.serialize import dask_deserialize
 
 from distarray.kernels.buffers import POOL
@@ -20,10 +23,23 @@ from distarray.runtime.wire import SMALL_PARTS
 
 #: Bytes; what the system's allocator gives.
 ALIGNMENT = 16
+#: Bytes from which on another frame of a message takes less time than a copy.
+APART_NBYTES = 256 * 1024
+#: The first array of a message.
+_AHEAD = np.zeros(1, np.uint8)
+
+
+def ahead_of(nbytes: int) -> dict[str, Any]:
+    """Return what a message says before its arrays of so many bytes, so that none of them need be aligned.
+
+    Dask reads the first array of a message into one buffer with all that comes before it, and each one behind it into
+    a buffer of its own.
+    """
+    return {"ahead": to_serialize(_AHEAD)} if nbytes >= APART_NBYTES else {}
 
 
 def align_reads(worker: Any) -> None:
-    """Have the arrays aligned that a worker reads."""
+    """Have the arrays aligned that a worker reads, or that others read of it."""
     global _read
     reads = dask_deserialize.dispatch(np.ndarray)
     if reads is not _read_aligned:
@@ -31,6 +47,8 @@ def align_reads(worker: Any) -> None:
         dask_deserialize.register(np.ndarray, _read_aligned)
     if (store := _store_of(worker)) is not None and not isinstance(store.load, AlignedLoad):
         store.load = AlignedLoad(store.load)
+    if not hasattr(get_data := worker.handlers["get_data"], "of_dask"):
+        worker.handlers["get_data"] = _sent_apart(get_data, worker.state.tasks)
 
 
 def read_as_dask(worker: Any) -> None:
@@ -39,6 +57,7 @@ def read_as_dask(worker: Any) -> None:
         dask_deserialize.register(np.ndarray, _read)
     if (store := _store_of(worker)) is not None and isinstance(store.load, AlignedLoad):
         store.load = store.load.load
+    worker.handlers["get_data"] = getattr(get_data := worker.handlers["get_data"], "of_dask", get_data)
 
 
 def _store_of(worker: Any) -> Any:
@@ -60,6 +79,32 @@ def _read_aligned(header: Mapping[str, Any], frames: Sequence[Any]) -> Any:
     found = x.copy(order="K")
     found.flags.writeable = x.flags.writeable
     return found
+
+
+class _Ahead:
+    """An _Ahead is a connection by which Dask sends values of tasks, with another array ahead of them."""
+
+    def __init__(self, comm: Any, tasks: Mapping[Any, Any]) -> None:
+        self._comm = comm
+        self._tasks = tasks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
+
+    async def write(self, message: dict[str, Any], **options: Any) -> Any:
+        nbytes = sum(self._tasks[key].nbytes or 0 for key in message["data"])
+        return await self._comm.write(ahead_of(nbytes) | message, **options)
+
+
+def _sent_apart(get_data: Callable[..., Any], tasks: Mapping[Any, Any]) -> Callable[..., Any]:
+    """Return a worker's handler that sends values of tasks, so that large arrays need not be aligned."""
+
+    @functools.wraps(get_data)
+    async def sent(comm: Any, *args: Any, **kwargs: Any) -> Any:
+        return await get_data(_Ahead(comm, tasks), *args, **kwargs)
+
+    sent.of_dask = get_data  # type: ignore[attr-defined]
+    return sent
 
 
 class AlignedLoad:

@@ -62,11 +62,12 @@ def _unpacked(packed: Sequence[Any]) -> Bundle:
 
 
 def _by_itself(block: Any) -> Any:
-    """Return a block in memory of its own: of what came from disk or by a message all blocks lie in one buffer, at any
-    address, and each would hold all of it.
+    """Return a block in memory of its own: of what came from disk all blocks lie in one buffer, as small ones of a
+    message do, at any address, and each would hold all of it.
     """
     base: Any = owner(block).base if isinstance(block, np.ndarray) else None
-    return block.copy(order="K") if isinstance(base, memoryview) else block
+    is_shared = isinstance(base, memoryview) and memoryview(base.obj).nbytes > block.nbytes
+    return block.copy(order="K") if is_shared else block
 
 
 class BundledTile:

@@ -37,6 +37,7 @@ from distributed.worker_state_machine import SecedeEvent
 
 from distarray.lower.bundling import Given
 from distarray.lower.member_programs import MemberProgram
+from distarray.runtime.alignment import ahead_of
 from distarray.runtime.channels import Attempt, Channels
 from distarray.runtime.clocks import with_clocks
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
@@ -368,7 +369,8 @@ class Transport:
                 left()
             return
         message = {"op": PUSH, "reply": False, "name": attempt[0], "attempt": attempt[1], "member": member}
-        message |= {"number": number, "data": to_serialize(value), "who": self._worker.address, "sent": time()}
+        message |= {"number": number, "who": self._worker.address, "sent": time()}
+        message |= ahead_of(nbytes_of(value)) | {"data": to_serialize(value)}
         self._channels.send(address, attempt, message, left)
 
     def grant(self, attempt: Attempt, home: str, member: int, number: int, to: int) -> None:
@@ -404,7 +406,9 @@ class Transport:
         run = self._runs.get(name)
         return run is not None and run.attempt <= attempt
 
-    async def pushed(self, name: str, attempt: int, member: int, number: int, data: Any, who: str, sent: float) -> None:
+    async def pushed(
+        self, name: str, attempt: int, member: int, number: int, data: Any, who: str, sent: float, ahead: Any = None
+    ) -> None:
         """Take a message of another worker, and note it where the worker notes what it fetches."""
         now, nbytes = time(), nbytes_of(data)
         seconds = max(0.001, now - sent)

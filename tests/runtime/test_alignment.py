@@ -15,7 +15,7 @@ pytest.importorskip("distributed")
 from distributed.protocol import deserialize_bytes, serialize_bytelist
 from distributed.protocol.serialize import dask_deserialize
 from distributed.spill import SpillBuffer
-from on_workers import is_aligned
+from on_workers import is_aligned, note_reads, noted_reads
 
 import distarray as dx
 from distarray.kernels.buffers import POOL
@@ -45,6 +45,8 @@ class Worker:
 
     def __init__(self, folder: Path) -> None:
         self.data = SpillBuffer(str(folder), target=1 << 40)
+        self.handlers: dict[str, Any] = {"get_data": None}
+        self.state = SimpleNamespace(tasks={})
 
     def read_back(self, x: Any) -> Any:
         """Return what is read from disk, where one in use would be given out."""
@@ -63,9 +65,9 @@ def sent(x: Any) -> Any:
 def as_dask() -> Iterator[None]:
     """Workers that are threads of this process may be there already."""
     before = dask_deserialize.dispatch(np.ndarray)
-    read_as_dask(SimpleNamespace(data={}))
+    read_as_dask(SimpleNamespace(data={}, handlers={"get_data": None}))
     yield
-    read_as_dask(SimpleNamespace(data={}))
+    read_as_dask(SimpleNamespace(data={}, handlers={"get_data": None}))
     dask_deserialize.register(np.ndarray, before)
 
 
@@ -154,3 +156,15 @@ def test_workers_read_aligned_arrays_of_each_other(process_cluster: Any) -> None
     for n in (7, 1001, 30_003):
         x = process_cluster.submit(np.ones, (n, 3), workers=[first])
         assert process_cluster.submit(is_aligned, x, workers=[second]).result(30)
+
+
+@pytest.mark.cluster
+def test_programs_read_large_messages_into_buffers_of_their_own(process_cluster: Any) -> None:
+    x = dx.random.default_rng(0).random((6000, 500)).persist()
+    process_cluster.run(note_reads)
+    try:
+        y = np.asarray((x[::-1] + x).sum(axis=1))
+    finally:
+        noted = [is_there for worker in process_cluster.run(noted_reads).values() for is_there in worker]
+    np.testing.assert_allclose(y, (np.asarray(x)[::-1] + np.asarray(x)).sum(axis=1))
+    assert len(noted) >= 2 and all(noted)

@@ -12,6 +12,7 @@ import numpy as np
 
 import distarray as dx
 from distarray.kernels.buffers import POOL
+from distarray.runtime import alignment
 from distarray.runtime.wire import PLUGIN, TEMPLATE, TOPIC, is_program
 
 
@@ -31,6 +32,26 @@ def left_at_scheduler(dask_scheduler: Any) -> tuple[int, int, int]:
 def trim_pool() -> None:
     """Free the memory that lies idle at a worker."""
     POOL.trim()
+
+
+def note_reads(dask_worker: Any) -> None:
+    """Have a worker note of each large array that it reads whether its elements can be used where they lie."""
+    noted = dask_worker.noted_reads = []
+    read = alignment._read
+
+    def noting(header: Any, frames: Any) -> Any:
+        x = read(header, frames)
+        if x.nbytes >= alignment.APART_NBYTES:
+            noted.append(x.flags.aligned)
+        return x
+
+    dask_worker.reads_before, alignment._read = read, noting
+
+
+def noted_reads(dask_worker: Any) -> list[bool]:
+    """Return what was noted, and note no more."""
+    alignment._read = dask_worker.reads_before
+    return dask_worker.noted_reads
 
 
 def kinds_of_tasks(dask_scheduler: Any) -> dict[str, int]:
