@@ -21,7 +21,7 @@ from distarray.lower.template import Lowered
 from distarray.runtime import passage, planning, prepare
 from distarray.runtime.held import ahead, standing_of
 from distarray.runtime.hosts import check_room, host_cut
-from distarray.runtime.memory import is_limit_set, memory_limit
+from distarray.runtime.memory import COPIES, is_limit_set, memory_limit
 from distarray.runtime.rehome import healed, is_gone, same_cut
 from distarray.runtime.running import kept_nbytes
 from distarray.runtime.small import is_small
@@ -87,7 +87,7 @@ def _is_ample(env: Environment, nodes: Iterable[Expr]) -> bool:
     """
     if not env.is_cluster:
         return not is_limit_set(env)
-    return planning.is_ample(nodes, env, 2 * planning.COPIES)
+    return planning.is_ample(nodes, env, 2 * COPIES)
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from distarray.planner.rates import current_rates
 from distarray.runtime.held import peaks_of
 from distarray.runtime.instantiate import Instance, instance_once
 from distarray.runtime.member_runs import held_as_programs
-from distarray.runtime.memory import STREAMED, Room, is_limit_set, limits_to_try, room_of
+from distarray.runtime.memory import COPIES, STREAMED, Room, is_limit_set, limits_to_try, room_of
 from distarray.tables import format_nbytes
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def fitted(
     graph: Graph,
     env: Environment,
     limits: Limits,
-    plain: Callable[[], Plan] | None = None,
+    other: Callable[[], Plan] | None = None,
     *,
     is_kept: bool = True,
 ) -> Plan:
@@ -68,8 +68,9 @@ def fitted(
         A plan for this graph.
     limits
         What members may hold; what lies there already counts.
-    plain
-        Makes another plan, which is tried where the first one does not fit: one that moves more may hold less.
+    other
+        Makes another plan, which is tried where the first one does not fit: one that moves more, or takes longer, may
+        hold less.
     is_kept
         Whether results stay: else each tile is gone when it is made, as where it is written to a file.
 
@@ -80,7 +81,7 @@ def fitted(
     (`above`).
     """
     tries = limits_to_try(env)
-    if sum(node.nbytes for node in graph.nodes) <= tries[0]:  # even all of it at one member
+    if COPIES * sum([node.nbytes for node in graph.nodes]) <= tries[0]:  # even all of it at one member
         return plan
     trials = _Trials(plan, graph, env, limits, is_kept=is_kept)
     # What no plan can keep to is not tried for.
@@ -98,9 +99,11 @@ def fitted(
     levels: list[list[int | Room]] = [[n for n in tries if n <= limits.member], [n for n in tries if n > limits.member]]
     levels += [] if room is None else [[room]]
     for bounds in levels:
-        for number in range(1 if plain is None else 2):
-            if number == len(begun) and plain is not None:
-                begun.append(_Trials(plain(), graph, env, limits, is_kept=is_kept))
+        for number in range(1 if other is None else 2):
+            if number == len(begun) and other is not None:
+                begun.append(_Trials(other(), graph, env, limits, is_kept=is_kept))
+            if number and begun[number].plan.stages == plan.stages:
+                continue
             for bound in bounds:
                 tried = begun[number].within(bound)
                 if isinstance(bound, int) and bound < limits.member:
@@ -261,17 +264,19 @@ class _Trials:
         return PartitionProblem(self.graph, mesh, self.limits, current_rates(), plan.stages)
 
     def held(self, plan: Plan) -> _Held:
-        """Return what members hold of blocks: as tasks of Dask, or as programs with credits if that is less."""
+        """Return what members hold of blocks: as tasks of Dask, or as programs with credits if that is less and nothing
+        lies on disk.
+        """
         if plan.stages not in self._known:
             self._known[plan.stages] = self._counted(plan)
             self.n_left -= self._known[plan.stages].cost
         found = self._known[plan.stages]
-        held = min([self._above(form, found.cost) for form in found.forms])
         if self.room is None:
-            return held
-        tasks = found.forms[0]
+            return min([self._above(form, found.cost) for form in found.forms])
+        tasks, room = found.forms[0], self.room
         made_and_used = [*tasks.largest.values(), *tasks.stage_largest.values()]
-        return held._replace(excess=sum([self.room.excess(made, used) for made, used in made_and_used]))
+        excess = sum([room.excess(made, used) for made, used in made_and_used])
+        return self._above(tasks, found.cost)._replace(excess=excess)
 
     def _above(self, form: Liveness, cost: int) -> _Held:
         peak, stage = form.worst

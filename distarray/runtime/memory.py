@@ -27,6 +27,8 @@ _CGROUPS = (
         "/sys/fs/cgroup/memory/memory.stat",
     ),
 )
+#: Times that a member may have an array at most: as it lies, as it is sent, as it arrives, and copied for its loss.
+COPIES = 4
 #: What is more than this part of the limit is not held as a whole, where it may as well pass through in turns.
 STREAMED = 16
 #: Parts of its memory at which a process of dask writes blocks to disk, and takes no more tasks.

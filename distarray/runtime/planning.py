@@ -25,7 +25,7 @@ from distarray.runtime.held import has_room, held_in, peaks_of, standing_of
 from distarray.runtime.instantiate import instance_of
 from distarray.runtime.known_rates import rates_for, rates_of
 from distarray.runtime.member_runs import makes_little, programs_of
-from distarray.runtime.memory import memory_limit
+from distarray.runtime.memory import COPIES, memory_limit
 from distarray.runtime.retention import is_beyond_memory
 from distarray.sharding.sharding import Sharding
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 #: Runs of a provisional plan before a better one is searched for: the third run has it.
 USES_BEFORE_SEARCH = 2
 _USES: LRUCache[list[int]] = LRUCache()
-#: Times that a member may have an array at most: as it lies, as it is sent, as it arrives, and copied for its loss.
-COPIES = 4
 #: A member that has more than this part of what it may have gets no work of others.
 MOST_HELD = 0.25
 #: Largest tile that the planner chooses by itself, as a part of the memory limit.
@@ -90,10 +88,16 @@ def fit_to_memory(plan: Plan, graph: Graph, env: Environment, *, is_kept: bool =
         plan = replace(plan, beside=beside)
     with rates_of(env):
         plan = _chained(plan, graph, env, limits)
-        # A plan that moves least may hold more than the one that follows the cuts that there are.
-        has_other = env.is_cluster and plan.planner != "propagation"
-        plain = (lambda: replace(propagate(graph, env, limits), beside=beside)) if has_other else None
-        return fitted(plan, graph, env, limits, plain, is_kept=is_kept)
+        if not env.is_cluster or (plan.planner == config.get("planner") == "propagation"):
+            return fitted(plan, graph, env, limits, is_kept=is_kept)
+
+        def other() -> Plan:
+            # The plan that moves least may hold more than the one that follows the cuts that there are, or less.
+            is_searched = plan.planner != "propagation"
+            found = propagate(graph, env, limits) if is_searched else _plan(graph, env, "other")
+            return replace(found, beside=beside)
+
+        return fitted(plan, graph, env, limits, other, is_kept=is_kept)
 
 
 def _beside(graph: Graph, env: Environment) -> int:

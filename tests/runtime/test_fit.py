@@ -289,3 +289,24 @@ def test_small_blocks_that_travel_whole_in_packs_count(cluster4: object, target:
             y = x.rechunk(target)
             assert a.nbytes // 4 < dx.explain(y).peak_bytes <= 500_000
             np.testing.assert_array_equal(np.asarray(y), a)
+
+
+@pytest.mark.cluster
+def test_the_plan_of_a_search_is_tried_where_the_propagated_one_does_not_fit(
+    cluster4: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit, "MAX_STREAMS", 0)
+    a, b = rng.normal(size=(64, 8000)), rng.normal(size=(8000, 64))
+    with dx.config.set(block_bytes=0, calibration={}):
+        x, y = [(dx.asarray(c, sharding=("x", None)) + 0).persist() for c in (a, b)]
+        assert explained(x @ y).planner == "propagation"  # it is fast enough for the first time
+        others = []
+        for limit in np.linspace(a.nbytes, explained(x @ y).peak_bytes, 20, dtype=int).tolist():
+            with dx.config.set(memory_limit=limit):
+                with dx.config.set(planner="propagation"):
+                    fits = "above the limit" not in str(explained(x @ y))
+                plan = explained(x @ y)
+                if plan.planner == "eindecomp" and "above the limit" not in str(plan):
+                    others.append(fits)
+                    np.testing.assert_allclose(np.asarray(x @ y), a @ b, rtol=1e-10)
+        assert others and not any(others)

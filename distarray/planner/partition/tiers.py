@@ -147,8 +147,9 @@ COUNT_SECONDS = 1e-3
 RUNS = 100
 INPUT_RUNS = 4
 
-#: How much is done for a plan: as much as one run is worth, or several runs, or a search in any case.
-Effort: TypeAlias = Literal["once", "again", "always"]
+#: How much is done for a plan: as much as one run is worth, or several runs, or a search in any case; or another plan
+#: than the propagated one is wanted.
+Effort: TypeAlias = Literal["once", "again", "always", "other"]
 
 
 def partition(
@@ -173,7 +174,8 @@ def partition(
     inputs
         By number of the node how each of them is cut if nothing speaks for another cut; they lie so in `graph`.
     effort
-        ``once``: for the first run; ``again``: for a graph that has come before; ``always``: search, whatever it takes.
+        ``once``: for the first run; ``again``: for a graph that has come before; ``always``: search, whatever it takes;
+        ``other``: return what the search finds even where the propagated plan is predicted to be faster.
     objective
         ``time``: predicted seconds. ``paper``: every loop has the parts for which the paper counts the fewest elements,
         and predicted seconds decide on which members they are.
@@ -190,13 +192,13 @@ def partition(
     baseline = problem.place(plan.stages)
     if objective == "paper":
         return _as_in_the_paper(plan, problem, baseline)
-    if effort != "always":
+    if effort in ("once", "again"):
         gain, needed = _possible_gain(problem, baseline), _search_seconds(problem)
         if gain <= NEGLIGIBLE * baseline.price or needed > RUNS * gain:
             return plan, inputs
         if effort == "once" and needed > (INPUT_RUNS * gain if inputs else WORTH * baseline.price):
             return replace(plan, is_provisional=True), inputs
-    return _searched(plan, problem, baseline)
+    return _searched(plan, problem, baseline, is_other=effort == "other")
 
 
 def _has_owners(graph: Graph) -> bool:
@@ -230,7 +232,9 @@ def _search_seconds(problem: PartitionProblem) -> float:
     return float(sum([STAGE_SECONDS + TRIPLE_SECONDS * n**3 for n in states]))
 
 
-def _searched(plan: Plan, problem: PartitionProblem, baseline: ResolvedStages) -> tuple[Plan, Mapping[int, Sharding]]:
+def _searched(
+    plan: Plan, problem: PartitionProblem, baseline: ResolvedStages, *, is_other: bool
+) -> tuple[Plan, Mapping[int, Sharding]]:
     started = time.perf_counter()
     found, how = _best(problem, baseline)
     alternatives = [_described("propagation", baseline)]
@@ -239,7 +243,7 @@ def _searched(plan: Plan, problem: PartitionProblem, baseline: ResolvedStages) -
         alternatives.append(_described("eindecomp, every stage by all members", found))
         found = branched
     text = f"{how} search in {(time.perf_counter() - started) * 1e3:.0f} ms"
-    if not _is_better(found, baseline):
+    if not is_other and not _is_better(found, baseline):
         return replace(plan, alternatives=(f"{_described('eindecomp', found)}, {text}",)), problem.inputs
     return Plan(found.stages, plan.outputs, "eindecomp", tuple(alternatives)), found.inputs
 
