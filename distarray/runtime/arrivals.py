@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
@@ -25,6 +24,7 @@ from distarray.expr.expr import BlockName, Environment, LazyBlocks, Stored
 from distarray.kernels.inside import is_inside_task
 from distarray.lazy import loaded
 from distarray.runtime.attached import attach, read, thread_state, waiting_for
+from distarray.runtime.connections import await_start
 from distarray.runtime.members import executor_for
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -57,8 +57,7 @@ def client_named(name: ClusterName) -> Any:
     if not found and distributed is not None and getattr(thread_state(), "key", None) is not None:
         with suppress(ValueError):  # no worker runs this thread
             worker_client = sys.modules["distributed.worker"].get_client()
-            while worker_client.status in ("newly-created", "connecting"):  # another thread of the worker has made it
-                time.sleep(0.01)
+            await_start(worker_client)  # another thread of the worker may have just made it
             found = [worker_client] if _is_of(worker_client, name) else []
     if not found:
         raise UnreachableBlocksError(

@@ -6,6 +6,7 @@ Nothing here imports distributed, or asyncio, when it is loaded: where they were
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -22,6 +23,7 @@ _GONE = frozenset({None, "released", "forgotten"})
 
 #: Futures of keys that another client, or nobody, may hold.
 _attached: weakref.WeakSet[Any] = weakref.WeakSet()
+_attaching = threading.Lock()
 
 
 def thread_state() -> Any:
@@ -32,11 +34,15 @@ def thread_state() -> Any:
 def attach(client: Any, keys: Sequence[Any]) -> list[Any]:
     """Return futures of keys that the scheduler of a client is to know; asks and waits for nothing."""
     future = sys.modules["distributed.client"].Future
-    unknown = [key for key in keys if key not in client.futures]
-    futures = [future(key, client) for key in keys]
-    if unknown:
-        client._send_to_scheduler({"op": "client-desires-keys", "keys": unknown, "client": client.id})
-        _attached.update(f for f in futures if f.status == "pending")
+    with _attaching:
+        unknown = {key for key in keys if key not in client.futures}
+        futures = [future(key, client) for key in keys]
+        if unknown:
+            client._send_to_scheduler({"op": "client-desires-keys", "keys": list(unknown), "client": client.id})
+        if pending := [f for f in futures if f.status == "pending"]:
+            # A key that was attached before, by another task of this worker, is known, and may be gone as well.
+            states = {id(f._state) for f in _attached}
+            _attached.update([f for f in pending if f.key in unknown or id(f._state) in states])
     return futures
 
 

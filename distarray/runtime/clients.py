@@ -18,7 +18,7 @@ from distarray.errors import ShardingError
 from distarray.expr.expr import Environment
 from distarray.kernels.inside import is_inside_task, is_on_worker
 from distarray.lazy import loaded
-from distarray.runtime.connections import check_synchronous, gone, is_open
+from distarray.runtime.connections import await_start, check_synchronous, gone, is_open
 from distarray.sharding.team import Team
 from distarray.weak import alive
 
@@ -66,6 +66,8 @@ def active_client() -> Any:
         return None
     # Before it is asked whether it runs: nobody may have awaited it yet.
     check_synchronous(client)
+    if client.status != "running":
+        await_start(client)
     if client.status == "connecting":
         raise gone(client)
     return client if client.status == "running" else None
@@ -96,6 +98,7 @@ def placement_of(client: Any) -> Placement:
     """
     placement: Placement | None = client.__dict__.get(_ATTRIBUTE)
     if placement is None or placement.comm is not client.scheduler_comm:
+        await_start(client)
         if not is_open(client):
             raise gone(client)
         from distarray.runtime.placement import (

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import time
+import weakref
 from typing import Any
 
 from distarray.errors import ClusterGoneError
+
+#: For which a client is waited for that is being made; as long as Dask tries to connect it by default.
+_START_SECONDS = 30
+#: Clients that were waited for in vain: one whose start raised keeps the status of one that starts.
+_given_up: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def check_synchronous(client: Any) -> None:
@@ -15,6 +22,27 @@ def check_synchronous(client: Any) -> None:
             "submit work and wait for it like numpy; use them in a thread (asyncio.to_thread) that has a synchronous "
             "distributed.Client(address), or say team=None for arrays that are not distributed"
         )
+
+
+def await_start(client: Any) -> None:
+    """Wait for a client that another thread is just making: it is the default, or its worker's, before it is connected.
+
+    One that has lost its scheduler, and tries to find it again, is not waited for.
+    """
+    if client.status in ("newly-created", "connecting"):
+        check_synchronous(client)
+        end = time.monotonic() + _START_SECONDS
+        while is_starting(client):
+            if time.monotonic() > end:
+                _given_up.add(client)
+                return
+            time.sleep(0.01)
+
+
+def is_starting(client: Any) -> bool:
+    """Return whether a client is yet to be connected for the first time: nothing hears its scheduler yet."""
+    is_new = client.status in ("newly-created", "connecting") and getattr(client, "_handle_report_task", None) is None
+    return is_new and client not in _given_up
 
 
 def is_open(client: Any) -> bool:

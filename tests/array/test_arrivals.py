@@ -322,6 +322,48 @@ def test_an_array_that_nobody_held_meanwhile_is_lost(client: Any, is_in_task: bo
             np.asarray(pickle.loads(data))
 
 
+@pytest.mark.parametrize("is_in_task", [False, True])
+def test_who_reads_what_is_gone_beside_others_that_do_is_told_so_too(client: Any, is_in_task: bool) -> None:
+    """The first Future of a key of nobody's is asked about; the others, which share its state, waited for ever."""
+    x = on_workers()
+    dx.wait(x)
+    data, keys = pickle.dumps(x), [block.key for block in blocks(x)]
+    del x
+    gc.collect()
+    until(lambda: not any(is_known(client, key) for key in keys))
+
+    def read_twice(data: bytes) -> list[str]:
+        arrays, said = [pickle.loads(data), pickle.loads(data)], []
+        for y in arrays:
+            try:
+                np.asarray(y)
+            except Exception as error:  # its class is that of the worker's module
+                said.append(type(error).__name__)
+        return said
+
+    found = client.submit(read_twice, data, pure=False).result(30) if is_in_task else read_twice(data)
+    assert found == ["BlocksLostError"] * 2
+
+
+def test_tasks_of_several_workers_that_compute_on_members_have_keys_of_their_own(process_cluster: Any) -> None:
+    """Workers that are forks of one process gave their runs the same names; and of two tasks of a worker, the second
+    found the client that the first one was making to be lost."""
+
+    def computes(n: int) -> list[float]:
+        with distributed.worker_client() as client:
+            team, found = dx.Team((3,), ("r",), client=client), []
+            for k in range(4):
+                y = dx.asarray(np.arange(10_000.0).reshape(100, 100) * n + k, team=team, sharding=("r", None))
+                found.append(float((y + y.T)[3:].sum()))
+            return found
+
+    places = sorted(process_cluster.scheduler_info()["workers"])
+    tasks = [process_cluster.submit(computes, n, workers=[places[n % 3]]) for n in range(6)]
+    for n, task in enumerate(tasks):
+        values = [np.arange(10_000.0).reshape(100, 100) * n + k for k in range(4)]
+        np.testing.assert_allclose(task.result(60), [(a + a.T)[3:].sum() for a in values])
+
+
 # -- asynchronous clients ------------------------------------------------------------------------------------------
 
 

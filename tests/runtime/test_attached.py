@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distarray.runtime import arrivals, attached
+from distarray.runtime import arrivals, attached, connections
 
 worker = pytest.importorskip("distributed.worker")
 LOST, ALIVE = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
@@ -78,6 +78,7 @@ class _Connecting:
     """A _Connecting is the client of a worker that another of its threads has just made."""
 
     id, asynchronous, scheduler = "client", False, SimpleNamespace(address="tcp://127.0.0.1:1")
+    _handle_report_task: Any = None
 
     def __init__(self, statuses: Sequence[str]) -> None:
         self.statuses = [*statuses]
@@ -96,3 +97,17 @@ def test_a_task_waits_for_the_client_that_another_thread_has_just_made(monkeypat
     monkeypatch.setattr(arrivals, "thread_state", lambda: SimpleNamespace(key="task"))
     monkeypatch.setattr(worker, "get_client", lambda: client)
     assert arrivals.client_named(arrivals.ClusterName("scheduler", "another", "tcp://127.0.0.1:1")) is client
+
+
+def test_a_client_that_is_being_made_is_waited_for_and_a_broken_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = _Connecting(["newly-created", "connecting", "connecting", "connecting", "connecting", "running"])
+    connections.await_start(client)
+    assert client.status == "running"
+    broken = _Connecting(["connecting"])
+    monkeypatch.setattr(connections, "_START_SECONDS", 0.05)
+    connections.await_start(broken)
+    monkeypatch.setattr(connections, "_START_SECONDS", 3600)
+    connections.await_start(broken)
+    lost = _Connecting(["connecting"])
+    lost._handle_report_task = object()  # it heard a scheduler before
+    connections.await_start(lost)
