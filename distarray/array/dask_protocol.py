@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from distarray.array.handle import AnyHandle
-from distarray.array.pickling import flatten, is_arriving
+from distarray.array.pickling import Record, flatten, is_arriving, records_of
 from distarray.array.versions import lock
-from distarray.errors import MemoryBudgetError, NotSupportedError
+from distarray.errors import MemoryBudgetError, NotSupportedError, UnreachableBlocksError
 from distarray.expr.affine import Affine
 from distarray.expr.expr import SOURCE, Expr, Stored, postorder
 from distarray.lazy import loaded
@@ -142,7 +142,15 @@ class Collection:
     def __dask_tokenize__(self: Any) -> Any:
         from dask.base import tokenize
 
-        return tokenize(*_content(self._node()))
+        try:
+            records = flatten(self._node())
+        except UnreachableBlocksError:
+            # Dask asks for names where nothing can be waited for, too: in the event loop, as `Client.scatter` does, of
+            # an array that has just arrived in a pickle.
+            if (arrived := records_of(self._base)) is None:
+                raise
+            return tokenize(repr(self._lens), *_content(arrived))
+        return tokenize(*_content(records))
 
     def visualize(self: Any, filename: str = "mydask", format: str | None = None, **kwargs: Any) -> Any:
         """Draw the tasks that would compute the array, as dask does; see `explain` for how they were chosen."""
@@ -288,12 +296,13 @@ def _rebuilt(
     return kind._on(node)
 
 
-def _content(node: Expr) -> list[Any]:
+def _content(records: Iterable[Record]) -> list[Any]:
     """Return what the values of a node depend on, as data that Dask makes a token of."""
     content: list[Any] = []
-    for op, operands, shape, dtype, env, params, runtime, _, _, _, memo in flatten(node):
+    for op, operands, shape, dtype, env, params, runtime, _, _, _, memo in records:
         blocks = None if memo is None else [getattr(block, "key", block) for block in memo.handles]
-        content.append((op.name, operands, shape, str(dtype), str(env), repr(params), _plain(runtime), blocks))
+        place = repr((env.device, env.team, None if env.team is None else env.team.cluster))
+        content.append((op.name, operands, shape, str(dtype), place, repr(params), _plain(runtime), blocks))
     return content
 
 

@@ -22,7 +22,7 @@ from distarray.kernels.loans import lend
 from distarray.runtime.arrivals import environment_here, settle_here, undistributed
 
 #: An operand in a record: the number of an earlier record, or a scalar.
-_Record = tuple[Any, ...]
+Record = tuple[Any, ...]
 
 _lock = threading.RLock()
 
@@ -48,8 +48,8 @@ class _ArrivingBase(Base):
 
     __slots__ = ("_records",)
 
-    def __init__(self, records: list[_Record], order: Lens) -> None:
-        self._records: list[_Record] | None = records
+    def __init__(self, records: list[Record], order: Lens) -> None:
+        self._records: list[Record] | None = records
         self.order = order
         self.version = 0
         self.graphs = None
@@ -75,11 +75,16 @@ def is_arriving(base: Base) -> bool:
     return isinstance(base, _ArrivingBase) and base._records is not None
 
 
-def _base(records: list[_Record], order: Lens) -> Base:
+def records_of(base: Base) -> list[Record] | None:
+    """Return the records of a base that came in a pickle, if nobody has asked for its node."""
+    return base._records if isinstance(base, _ArrivingBase) else None
+
+
+def _base(records: list[Record], order: Lens) -> Base:
     return _ArrivingBase(records, order)
 
 
-def flatten(node: Expr) -> list[_Record]:
+def flatten(node: Expr) -> list[Record]:
     """Return a node and all it needs, operands first; operands are numbers of records."""
     order = postorder([node])
     number = {id(n): i for i, n in enumerate(order)}
@@ -112,7 +117,7 @@ def _travelling(memo: Stored | None) -> Stored | None:
     return replace(memo, blocks=[lend(block, writeable=True) for block in memo.blocks])
 
 
-def restore(records: list[_Record]) -> Expr:
+def restore(records: list[Record]) -> Expr:
     """Return the last node of what `flatten` made, as a node of this thread: inside a task nothing is distributed."""
     nodes: list[Expr] = []
     environments: dict[int, Environment] = {}

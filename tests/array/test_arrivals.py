@@ -18,6 +18,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
+from dask.tokenize import tokenize
 
 import distarray as dx
 from distarray.errors import BlocksLostError, UnreachableBlocksError
@@ -362,6 +363,18 @@ def test_tasks_of_several_workers_that_compute_on_members_have_keys_of_their_own
     for n, task in enumerate(tasks):
         values = [np.arange(10_000.0).reshape(100, 100) * n + k for k in range(4)]
         np.testing.assert_allclose(task.result(60), [(a + a.T)[3:].sum() for a in values])
+
+
+def test_what_has_just_arrived_is_scattered_and_named(client: Any) -> None:
+    """Dask makes names of what it scatters in its event loop, where the client of an array cannot be asked for."""
+    x = on_workers()
+    for view in (lambda y: y, lambda y: y[5:9]):
+        data = pickle.dumps(view(x))
+        arrived = pickle.loads(data)
+        future = client.scatter(arrived)
+        assert client.submit(lambda y: float(np.asarray(y).sum()), future).result(30) == float(view(x).sum())
+        assert tokenize(pickle.loads(data)) == tokenize(pickle.loads(data)) != tokenize(x + 1)
+        np.testing.assert_array_equal(arrived, view(x))
 
 
 # -- asynchronous clients ------------------------------------------------------------------------------------------
