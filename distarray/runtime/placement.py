@@ -26,6 +26,7 @@ from distarray import config
 from distarray.errors import ClusterGoneError, WorkerPausedError
 from distarray.kernels import reporting
 from distarray.runtime.connections import check_synchronous, gone, is_open
+from distarray.runtime.run_names import is_of_another
 from distarray.runtime.wire import TOPIC
 from distarray.sharding.team import Team
 from distarray.weak import alive
@@ -98,6 +99,12 @@ class _LoopCall:
             self._task.cancel()
 
 
+def _heard(event: tuple[float, Any]) -> None:
+    """Give a warning that a worker sent, if it is one of this process: the scheduler tells all clients."""
+    if not is_of_another(event[1][0]):
+        reporting.received(event)
+
+
 class PlacementListener(Protocol):
     """A PlacementListener is told of every worker that is lost or joins."""
 
@@ -147,7 +154,7 @@ class Placement:
         self._n_told = 0
         handler = weakref.WeakMethod(self._announced)
         client.subscribe_topic(TOPIC, lambda event: (method := handler()) and method(event))
-        client.subscribe_topic(reporting.TOPIC, reporting.received)
+        client.subscribe_topic(reporting.TOPIC, _heard)
         # After subscribing, so that no change falls between the two.
         self.sync(self.refresh)
 

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import uuid
 
 _runs = itertools.count()
 _process = uuid.uuid4().hex[:8]
+_RUN = re.compile(r"-([0-9a-f]{8})-\d+(?![0-9a-f])")
 
 
 def new_run() -> str:
     """Return a name for tasks that no others have had or will have."""
     return f"{_process}-{next(_runs)}"
+
+
+def is_of_another(name: str) -> bool:
+    """Return whether a name of tasks is that of a run of another process.
+
+    >>> is_of_another(f"dx-add-{new_run()}"), is_of_another("dx:sum@model.py:41-00112233-7"), is_of_another("sum-3")
+    (False, True, False)
+    """
+    runs = _RUN.findall(name) if name.startswith(("dx-", "dx:")) else []
+    return bool(runs) and runs[-1] != _process
 
 
 def _rename() -> None:
