@@ -278,6 +278,11 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             "forgotten": [home for home in served if home not in serves],
             **self._always_told(),
         }
+        # What is sent to a client that has gone without a word, as that of a task does with its worker, is an error in
+        # the scheduler's log.
+        for client, comm in self.scheduler.client_comms.items():
+            if comm.closed():
+                self.scheduler.unsubscribe_topic(TOPIC, client)
         self.scheduler.log_event(TOPIC, event)
 
     def _forget(self) -> None:

@@ -22,6 +22,7 @@ from distributed.worker_state_machine import WorkerState
 from distarray.runtime.placement import Placement
 from distarray.runtime.scheduler_plugin import PlacementPlugin
 from distarray.runtime.task_graph import HOME, TaskGraph
+from distarray.runtime.wire import TOPIC
 from distarray.runtime.worker_plugin import GONE
 
 
@@ -56,7 +57,7 @@ def test_scheduler_has_the_records_that_the_plugin_changes():
     }  # fmt: skip
     assert Suggestion._fields[:3] == ("op", "ts", "candidates")
     assert callable(ReduceReplicas.run)
-    for name in ("transitions", "request_remove_replicas", "log_event"):
+    for name in ("transitions", "request_remove_replicas", "log_event", "unsubscribe_topic"):
         assert callable(getattr(Scheduler, name))
     assert callable(Client._graph_to_futures)
     assert set(WorkerTaskState.__annotations__) >= {
@@ -83,6 +84,11 @@ class _Scheduler:
         self.tasks = {}
         self.events = []
         self.sent = []
+        self.client_comms = {}
+        self.unsubscribed = []
+
+    def unsubscribe_topic(self, topic, client):
+        self.unsubscribed.append((topic, client))
 
     def worker_send(self, worker, message):
         self.sent.append((worker, message["op"], message["address"]))
@@ -112,6 +118,18 @@ def _plugin(n):
         plugin.add_worker(scheduler, address)
 
     return plugin, lose, join
+
+
+def test_clients_that_have_gone_without_a_word_are_not_told():
+    """Those of tasks go with their worker; what was sent to them was an error in the log of the scheduler."""
+    plugin, lose, _ = _plugin(3)
+    plugin.scheduler.client_comms = {
+        "here": SimpleNamespace(closed=lambda: False),
+        "gone": SimpleNamespace(closed=lambda: True),
+    }
+    lose("w0")
+    assert plugin.scheduler.unsubscribed == [(TOPIC, "gone")]
+    assert plugin.scheduler.events[-1]["left"] == ["w0"]
 
 
 def test_lost_homes_are_spread_over_the_survivors():
