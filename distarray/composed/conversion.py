@@ -177,15 +177,22 @@ def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
     try:
         host = np.array(obj, dtype=wanted, copy=copy is not False)
     except (TypeError, ValueError, OverflowError) as error:
-        raise type(error)(f"asarray, operand 0 of type {kind}: {error}") from None
+        raise type(error)(f"asarray, operand 0 of type {kind}: {_is_to_come(obj) or error}") from None
     try:
         supported = as_dtype(host.dtype)
     except TypeError as error:
-        raise TypeError(f"asarray, operand 0 of type {kind}: {error}") from None
+        raise TypeError(f"asarray, operand 0 of type {kind}: {_is_to_come(obj) or error}") from None
     if supported == host.dtype and host.dtype.isnative:
         return host
     # Spans of equal units, which numpy finds equal from this side alone, are the same numbers.
     return host.view(supported) if host.dtype == supported else host.astype(supported)
+
+
+def _is_to_come(obj: Any) -> str:
+    """Return what to do with a value of Dask's that is still to be computed; nothing for all else."""
+    if type(obj).__module__ not in ("distributed.client", "dask.delayed"):
+        return ""
+    return "its value is still to come; wait for it, or say what it will be: dx.from_delayed(value, shape, dtype)"
 
 
 def mapped_node(mapped: np.memmap[Any, Any], env: Environment, pin: Sharding | None = None) -> Expr | None:

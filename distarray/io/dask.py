@@ -69,8 +69,11 @@ def from_dask(
     >>> dx.from_dask(da.arange(10, chunks=4)).sum().item()
     45
     """
-    if isinstance(array, DistArray) or not (hasattr(array, "chunks") and hasattr(array, "__dask_keys__")):
-        raise TypeError(f"from_dask: {type(array).__name__} is no dask.array; dx.asarray takes host data")
+    is_later = type(array).__module__ in ("distributed.client", "dask.delayed")  # the latter seem to have any attribute
+    is_array = hasattr(array, "chunks") and hasattr(array, "__dask_keys__") and not is_later
+    if isinstance(array, DistArray) or not is_array:
+        way = "dx.from_delayed takes values of which one says the shape" if is_later else "dx.asarray takes host data"
+        raise TypeError(f"from_dask: {type(array).__name__} is no dask.array; {way}")
     x = DistArray._on(dask_node(array, environment(team, device)))
     return x if sharding is None else x.reshard(sharding)
 

@@ -333,6 +333,14 @@ def test_a_future_is_an_array_of_its_value(cluster4: Any) -> None:
     np.testing.assert_array_equal(x * 2, np.arange(6.0) * 2)
 
 
+@pytest.mark.cluster
+def test_what_is_still_to_be_computed_is_refused_with_the_way_out(cluster4: Any) -> None:
+    for value in (cluster4.submit(np.arange, 6.0), dask.delayed(np.arange)(6.0)):
+        for take in (dx.asarray, lambda v: dx.asarray(v, dtype=float), dx.from_dask):
+            with pytest.raises((TypeError, ValueError), match=r"from_delayed"):
+                take(value)
+
+
 def test_an_array_in_other_collections_is_computed_by_dask() -> None:
     xarray = pytest.importorskip("xarray")
     labelled = xarray.DataArray(dx.asarray(np.ones((20, 7)), team=dx.Team((3,), ("r",))) + 1, dims=("a", "b"))
