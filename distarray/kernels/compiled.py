@@ -1,6 +1,6 @@
 """Compiled programs: what has come often is one loop nest of machine code, in place of the calls of each slice.
 
-`program` asks `compiled_for` at each run over several slices, and calls `BoundSlices.run` in place of the steps of a
+`sliced` asks `compiled_for` at each run over several slices, and calls `BoundSlices.run` in place of the steps of a
 slice once the program is compiled (`compiler`). The bits are the interpreter's: slices, threads, accumulators and what
 is stored when stay as they are, and a slice that raised a flag of the processor is run once more by the interpreter,
 which has numpy say what it was. So a compiled slice overwrites nothing that it reads.
@@ -28,7 +28,7 @@ SHORTEST_RUN = 64
 
 
 class RunOfSlices(Protocol):
-    """A RunOfSlices is what `program` knows of one run over several slices."""
+    """A RunOfSlices is what `sliced` knows of one run over several slices."""
 
     @property
     def program(self) -> Computation: ...

@@ -31,8 +31,9 @@ from distarray.kernels.listening import Listener, listener
 from distarray.kernels.loans import copied, is_ours, owned, reshaped
 from distarray.kernels.monoids import MONOIDS, Within, finish_reduction
 from distarray.kernels.outcomes import Reduction, reduction_cost
-from distarray.kernels.program import REDUCED_SLICE, shared_program
+from distarray.kernels.program import shared_program
 from distarray.kernels.reporting import report
+from distarray.kernels.sliced import REDUCED_SLICE
 from distarray.kernels.slices import boxes, copy_by_threads, reduced_extents
 from distarray.kernels.threads import HELPED
 from distarray.types import DType, HostArray, Shape

@@ -64,6 +64,9 @@ class Called(NamedTuple):
     number: int = ~0
 
 
+NOTHING = Called("")
+
+
 class FloatingPointEvent(NamedTuple):
     """A FloatingPointEvent is what numpy would have warned about: ``"divide by zero"``, ``"overflow"`` ..., the
     function's name, and the instruction (see `Called`).

@@ -1,6 +1,6 @@
 """From calls on registers to steps on scratch: what one slice of a program runs.
 
-`program` makes a schedule once for each way that inputs can come (dtypes, contiguous or not, broadcast or not) and runs
+`sliced` makes a schedule once for each way that inputs can come (dtypes, contiguous or not, broadcast or not) and runs
 it for every slice. Scratch is given out by a linear scan over the calls, so a chain of any length needs two or three
 slices of it. Operands of functions that are not exact, and registers that are reduced, are copied to contiguous scratch
 first if they are not contiguous: see `elementwise`.
@@ -21,6 +21,9 @@ from distarray.kernels.elementwise import Elementwise
 from distarray.kernels.outcomes import Called
 from distarray.kernels.slices import copy_out
 from distarray.types import DType, HostArray
+
+#: Schedules kept per program, and as many layouts.
+MAX_SCHEDULES = 64
 
 
 class SliceState(NamedTuple):
@@ -276,6 +279,14 @@ class Scheduler:
 
 def _copy_step(source: int, target: int) -> Step:
     return Step(Called("cast"), copy_out, source, -1, None, target)
+
+
+def remember(known: dict[Any, Any], key: Any, value: Any) -> Any:
+    """Return a value, after it is put into what a program knows: all of that is forgotten where it is too much."""
+    if len(known) >= MAX_SCHEDULES:
+        known.clear()
+    known[key] = value
+    return value
 
 
 def perform(steps: Sequence[Step], entries: list[Any], current: list[Called]) -> None:

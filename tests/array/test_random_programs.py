@@ -900,7 +900,7 @@ def test_random_programs_equal_numpy() -> None:
 @pytest.mark.parametrize("is_helped", [False, True])
 def test_random_programs_in_slices_equal_numpy(is_helped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays so small are one slice otherwise, in scratch of their own."""
-    sizes = dict.fromkeys(["program.REDUCED_SLICE", "program.SMALLEST_SLICE", "program.LARGEST_SLICE"], 16)
+    sizes = dict.fromkeys(["sliced.REDUCED_SLICE", "sliced.SMALLEST_SLICE", "sliced.LARGEST_SLICE"], 16)
     sizes |= {"program.WHOLE": 4, "interpret.REDUCED_SLICE": 16, "interpret.IN_SLICES": 16}
     if is_helped:
         sizes |= {"threads.HELPED": 1, "interpret.HELPED": 1}

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 import distarray as dx
 from distarray import config
 from distarray.expr.instructions import Instruction, RuntimeScalar
-from distarray.kernels import compiled, compiler
-from distarray.kernels import program as program_module
+from distarray.kernels import compiled, compiler, schedule
 from distarray.kernels.compiled import Compiled
 from distarray.kernels.compiled_moments import RowMoments
 from distarray.kernels.compiler import COMPILER
@@ -46,7 +45,7 @@ IGNORE = dict.fromkeys(("divide", "over", "invalid", "under"), "ignore")
 
 def all_compiled(program: Program) -> list[Compiled]:
     """What has come of a program so far, compiled now."""
-    found = [c for s in program._schedules.values() for c in getattr(s, "compiled", {}).values() if c is not None]
+    found = [c for s in program.schedules.values() for c in getattr(s, "compiled", {}).values() if c is not None]
     for c in found:
         if c.function is None:
             c.compile()
@@ -236,8 +235,8 @@ def test_random_programs_have_the_interpreters_bits_and_warnings(made: tuple[Pro
     assume(len(program.instructions) > 1)
     with np.errstate(all="ignore"):
         assert_same(both(program, inputs, may_be_left=True))
-        program._schedules.clear()
-        program._layouts.clear()
+        program.schedules.clear()
+        program.layouts.clear()
         assert_same(both(program, inputs, errstate=WARN, may_be_left=True))
 
 
@@ -326,7 +325,7 @@ def test_in_place_a_flagged_slice_reads_what_was_there() -> None:
 
 def test_arrays_of_many_shapes_do_not_make_a_program_forget_what_is_compiled() -> None:
     program = Program(1, (Instruction("square", (0,), F8), Instruction("add", (1, 0), F8)), (2,))
-    for n in range(2 * program_module.MAX_SCHEDULES):
+    for n in range(2 * schedule.MAX_SCHEDULES):
         program.run([np.ones(N + n)], (), (N + n,))
         if not n:
             before = all_compiled(program)
@@ -337,7 +336,7 @@ def test_a_program_that_raises_flags_all_the_time_is_given_up() -> None:
     x = np.zeros(1_000_000)
     program = Program(1, (Instruction("reciprocal", (0,), F8), Instruction("add", (1, 0), F8)), (2,))
     assert_same(both(program, [x], errstate=WARN))
-    (c,) = [c for s in program._schedules.values() for c in getattr(s, "compiled", {}).values()]
+    (c,) = [c for s in program.schedules.values() for c in getattr(s, "compiled", {}).values()]
     assert c.function is None
     assert c.n_flagged >= compiler.MOST_FLAGGED
 
@@ -379,7 +378,7 @@ def test_the_third_run_has_it_compiled_beside_the_work() -> None:
     for n in range(1, 4):
         program.run([x], [], (N,))
         COMPILER.wait()
-        (c,) = [c for s in program._schedules.values() for c in getattr(s, "compiled", {}).values()]
+        (c,) = [c for s in program.schedules.values() for c in getattr(s, "compiled", {}).values()]
         assert (c.function is not None) == (n == 3)
     assert pickle.loads(pickle.dumps(program)) is pickle.loads(pickle.dumps(program)), "workers keep what is compiled"
 

@@ -21,6 +21,7 @@ from made_programs import assert_same_bits, programs, values
 
 from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels import program as program_module
+from distarray.kernels import sliced
 from distarray.kernels.elementwise import elementwise, is_exact
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.outcomes import Reduction
@@ -38,9 +39,9 @@ PROPERTY = settings(
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of some tens of elements, so that small boxes have many."""
     monkeypatch.setattr(program_module, "WHOLE", 4)
-    monkeypatch.setattr(program_module, "REDUCED_SLICE", 64)
-    monkeypatch.setattr(program_module, "SMALLEST_SLICE", 64)
-    monkeypatch.setattr(program_module, "LARGEST_SLICE", 64)
+    monkeypatch.setattr(sliced, "REDUCED_SLICE", 64)
+    monkeypatch.setattr(sliced, "SMALLEST_SLICE", 64)
+    monkeypatch.setattr(sliced, "LARGEST_SLICE", 64)
 
 
 # --- random programs ------------------------------------------------------------------------------------------------
@@ -512,7 +513,7 @@ def test_empty_boxes_give_the_identity_or_no_value(monoid: str) -> None:
 
 def _scheduled(program: Program, n_inputs: int, aliases: Sequence[Sequence[int]] = ()) -> Any:
     state = SliceState(F8, True)
-    calls = program._calls((F8,) * n_inputs)
+    calls = program.calls((F8,) * n_inputs)
     n_entries = n_inputs + len(calls)
     given, places = dict.fromkeys(range(n_inputs), state), [state] * len(program.outputs)
     reduced = [(r.register, True) for r in program.reductions]
@@ -627,8 +628,8 @@ def test_rows_that_lie_apart_are_added_up_as_those_that_do_not(
     if dtype == "c16" and monoid in ("max", "argmax"):
         return
     monkeypatch.setattr(program_module, "WHOLE", 4)
-    monkeypatch.setattr(program_module, "REDUCED_SLICE", 4096)
-    monkeypatch.setattr(program_module, "LARGEST_REDUCED_SLICE", 8192)
+    monkeypatch.setattr(sliced, "REDUCED_SLICE", 4096)
+    monkeypatch.setattr(sliced, "LARGEST_REDUCED_SLICE", 8192)
     x = (np.random.default_rng(n).standard_normal((120, n)) * 3).astype(dtype)
     of_result = {"argmax": np.dtype(np.intp), "moments": np.result_type(x.dtype, "f4")}.get(monoid, x.dtype)
     reduction = Reduction(0, monoid, (0,), of_result)
@@ -700,8 +701,9 @@ def test_arrays_of_unlike_orders_run_in_slices_of_whole_lines(data: st.DataObjec
         assert extents[fastest] >= min(shape[fastest], 64) // 2  # balanced
     program = Program(2, (Instruction("multiply", (0, 1), F8),), (2,))
     with pytest.MonkeyPatch.context() as patched:
-        for name, n in (("WHOLE", 4), ("SMALLEST_SLICE", 256), ("LARGEST_SLICE", 256)):
-            patched.setattr(program_module, name, n)
+        patched.setattr(program_module, "WHOLE", 4)
+        for name in ("SMALLEST_SLICE", "LARGEST_SLICE"):
+            patched.setattr(sliced, name, 256)
         (out,) = program.run([crossed, plain], (), shape).outputs
     assert_same_bits(out, crossed * plain)
     assert out.flags.c_contiguous

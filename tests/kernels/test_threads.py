@@ -19,7 +19,7 @@ from made_programs import assert_same_bits, programs, values
 
 from distarray import hooks
 from distarray.expr.instructions import Instruction
-from distarray.kernels import fourier, products, random, sorting, threads
+from distarray.kernels import fourier, products, random, sliced, sorting, threads
 from distarray.kernels import program as program_module
 from distarray.kernels.backends import NUMPY
 from distarray.kernels.inside import as_task, is_inside_task
@@ -77,7 +77,7 @@ def helped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_module, "WHOLE", 4)
     for name in ("REDUCED_SLICE", "SMALLEST_SLICE", "LARGEST_SLICE"):
-        monkeypatch.setattr(program_module, name, 64)
+        monkeypatch.setattr(sliced, name, 64)
 
 
 def alone(monkeypatch: pytest.MonkeyPatch, function: Callable[[], Any]) -> Any:
@@ -182,8 +182,8 @@ def test_a_run_has_the_threads_that_are_there_now(monkeypatch: pytest.MonkeyPatc
     x = np.ones(1 << 20)
     program = Program(1, (Instruction("exp", (0,), x.dtype), Instruction("sin", (1,), x.dtype)), (2,))
     numbers = []
-    find = program_module.run_parts
-    monkeypatch.setattr(program_module, "run_parts", lambda parts: (numbers.append(len(parts)), find(parts)))
+    find = sliced.run_parts
+    monkeypatch.setattr(sliced, "run_parts", lambda parts: (numbers.append(len(parts)), find(parts)))
     for n in (2, 4):
         pool = Pool(n, n - 1)
         threads.helped_by(pool, program.run, [x], (), x.shape)

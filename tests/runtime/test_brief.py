@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.kernels import program
+from distarray.kernels import sliced
 from distarray.runtime import evaluate, flights, small
 from distarray.testing import counting
 
@@ -179,7 +179,7 @@ def test_a_pass_is_shared_with_another_thread(monkeypatch: pytest.MonkeyPatch) -
     if small.helpers_for(dx.asarray(0.0)._env) is None:
         pytest.skip("this process has one core")
     together, rounds = threading.Barrier(2), []
-    perform = program.perform
+    perform = sliced.perform
 
     def meeting(*args: Any) -> Any:
         if len(rounds) < 2:
@@ -187,7 +187,7 @@ def test_a_pass_is_shared_with_another_thread(monkeypatch: pytest.MonkeyPatch) -
             together.wait(20)  # alone it would wait for ever
         return perform(*args)
 
-    monkeypatch.setattr(program, "perform", meeting)
+    monkeypatch.setattr(sliced, "perform", meeting)
     x = dx.asarray(np.ones((900, 800)))
     assert float(dx.sum(x * x)) == 720_000
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.kernels import program, threads
+from distarray.kernels import program, sliced, threads
 from distarray.runtime.permits import FreeThreads, Permits
 
 distributed = pytest.importorskip("distributed")
@@ -40,9 +40,9 @@ def helped(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     """How many threads were there to help: with kernels however small."""
     monkeypatch.setattr(threads, "HELPED", 1)
     monkeypatch.setattr(program, "WHOLE", 4)
-    monkeypatch.setattr(program, "REDUCED_SLICE", 256)
-    monkeypatch.setattr(program, "LARGEST_SLICE", 256)
-    monkeypatch.setattr(program, "SMALLEST_SLICE", 256)
+    monkeypatch.setattr(sliced, "REDUCED_SLICE", 256)
+    monkeypatch.setattr(sliced, "LARGEST_SLICE", 256)
+    monkeypatch.setattr(sliced, "SMALLEST_SLICE", 256)
     counted = Counted()
     start = FreeThreads.start
 
@@ -130,7 +130,7 @@ def test_no_more_threads_run_than_the_worker_has(worker: Any, monkeypatch: pytes
         return call
 
     monkeypatch.setattr(threads, "HELPED", 1)
-    monkeypatch.setattr(program._SlicedRun, "_take", counted(program._SlicedRun._take))
+    monkeypatch.setattr(sliced.SlicedRun, "_take", counted(sliced.SlicedRun._take))
     with distributed.Client(worker), dx.config.set(block_bytes=0):
         x = dx.asarray(np.random.default_rng(1).random((600, 600))).persist()
         results = [dx.exp(x * k).sum(axis=0) for k in range(12)]
