@@ -170,7 +170,9 @@ class Template:
     @cached_property
     def in_process(self) -> MemberProgram:
         """Return the tasks as one program of a process, of which members are threads."""
-        return process_program(self.recipes, self.lowered.members, self._keep(), self.lowered.after)
+        outputs = self.lowered.outputs.values()
+        keep = [ref for output in outputs for ref in output.refs if type(ref) is tuple and is_key(ref)]
+        return process_program(self.recipes, self.lowered.members, keep, self.lowered.after)
 
     def given_as(self, form: Any, bundled: Bundled, find: Callable[[], Mapping[int, Given]]) -> Mapping[int, Given]:
         """Return what `find` found for programs of a form (`Programs.form`), of which some are given bundles."""
@@ -190,7 +192,3 @@ class Template:
     def with_making(self, made: Collection[Leaf]) -> tuple[Mapping[Key, Recipe], Mapping[Key, int], Mapping[Key, Leaf]]:
         """Return the tasks if they make these blocks too: see `with_making`."""
         return with_making(self.recipes, self.lowered.members, self.holders, made)
-
-    def _keep(self) -> list[Key]:
-        outputs = self.lowered.outputs.values()
-        return [ref for output in outputs for ref in output.refs if type(ref) is tuple and is_key(ref)]

@@ -182,12 +182,6 @@ class EinGraph:
     parts: str | None = None
 
     @cached_property
-    def outputs(self) -> tuple[str, ...]:
-        """Return the operations whose results nothing consumes."""
-        used = {u for op in self.ops.values() for u in op.inputs}
-        return tuple([v for v in self.ops if v not in used])
-
-    @cached_property
     def edges(self) -> tuple[tuple[str, str, int], ...]:
         """Return (producer, consumer, number of the operand) between operations."""
         return tuple([(u, v, i) for v, op in self.ops.items() for i, u in enumerate(op.inputs) if u in self.ops])
@@ -223,11 +217,6 @@ class EinGraph:
         """Return whether every result is consumed at most once."""
         sources = [u for u, _, _ in self.edges]
         return len(sources) == len(set(sources))
-
-    @property
-    def n_elements(self) -> int:
-        """Return the number of elements of all arrays."""
-        return sum(prod(self.shape(n)) for n in (*self.inputs, *self.ops))
 
     def with_layouts(self, layouts: Mapping[str, tuple[AxisCut, ...]]) -> EinGraph:
         """Return the graph with inputs that lie as given.

@@ -92,11 +92,6 @@ class View:
     shares: tuple[bool, ...]
     halo: tuple[tuple[int, int], ...]
 
-    @property
-    def n_elements(self) -> int:
-        """Return the elements of the source that the view shows."""
-        return prod(self.extents)
-
 
 @lru_cache(maxsize=256)
 def _members(mesh: Mesh) -> Numbers:

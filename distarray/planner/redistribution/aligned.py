@@ -9,7 +9,8 @@ needed (Rink et al. 2021, section 7.3).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from distarray.planner.redistribution.groups import cells, matched_groups
 from distarray.planner.redistribution.permuted import gathers
@@ -34,15 +35,8 @@ class _AxisFactor:
     dies: int = _FOREVER
 
 
-@dataclass(slots=True)
-class _Push:
-    """A _Push is what one step pushes: the pieces of its slot, major first."""
-
-    pieces: list[_AxisFactor] = field(default_factory=list)
-
-    def axes(self) -> list[PrimeAxis]:
-        """Return the axes, minor first."""
-        return [a for piece in reversed(self.pieces) for a in reversed(piece.axes or [])]
+#: What one step pushes: the pieces of its slot, major first.
+_Push: TypeAlias = list[_AxisFactor]
 
 
 def common_parts(problem: Problem) -> tuple[int, ...]:
@@ -76,7 +70,7 @@ def _assigned(problem: Problem, places: Places, path: Path, order: Sequence[tupl
         slot = _AxisFactor(n, time, None)
         slots.append(slot)
         stacks[i].append(slot)
-        pushes.append(_Push([slot]))
+        pushes.append([slot])
 
     def pop(i: int, n: int, time: int) -> bool:
         stack = stacks[i]
@@ -91,8 +85,8 @@ def _assigned(problem: Problem, places: Places, path: Path, order: Sequence[tupl
                 top.n //= n
                 slots.append(piece)
                 for p in pushes:
-                    if top in p.pieces:
-                        p.pieces.insert(p.pieces.index(top) + 1, piece)
+                    if top in p:
+                        p.insert(p.index(top) + 1, piece)
                 n = 1
             else:
                 return False
@@ -171,14 +165,15 @@ def _steps(problem: Problem, places: Places, path: Path, pushes: list[_Push]) ->
     tiles = places.tiles(problem.src)
     parts = list(problem.src_parts)
     steps: list[Step] = []
-    given = iter(pushes)
+    # minor axes first
+    indices = (places.index(a for piece in reversed(push) for a in reversed(piece.axes or [])) for push in pushes)
     for i, n in path.slices:
-        index = places.index(next(given).axes())
+        index = next(indices)
         tiles[:, i] = tiles[:, i] * n + index
         parts[i] *= n
         steps.append(DynSlice(i, n, index))
     for i, j, n in path.moves:
-        kept = places.index(next(given).axes())
+        kept = next(indices)
         position = tiles[:, i] % n
         tiles[:, i] //= n
         parts[i] //= n

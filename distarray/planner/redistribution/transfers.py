@@ -9,8 +9,7 @@ own: who reads a slice reads a part of the block that it was taken from.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, product
 from math import prod
@@ -18,7 +17,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.steps import AllPermute, DynSlice, Exchange, Step
 from distarray.planner.redistribution.trace import Moment
 from distarray.sharding.cuts import boundaries, parts_of
@@ -103,29 +101,6 @@ class Movement(NamedTuple):
         return sum([len(a.sources) for a in self.assemblies]) > MANY_PARTS * len(self.assemblies)
 
 
-@dataclass(frozen=True, slots=True)
-class _Demand:
-    """A _Demand is what a schedule asks of a step."""
-
-    is_slice: bool
-    #: Number of the group of each device, or None.
-    group: IntArray | None = None
-    #: Whose tile each device takes, or None.
-    perm: IntArray | None = None
-
-
-def _facts(step: Step) -> _Demand:
-    if isinstance(step, DynSlice):
-        return _Demand(True)
-    if isinstance(step, AllPermute):
-        return _Demand(False, perm=step.perm)
-    if isinstance(step, Exchange):
-        return _Demand(False)
-    group = np.empty(step.groups.size, np.int64)
-    group[step.groups] = np.arange(len(step.groups))[:, None]
-    return _Demand(False, group)
-
-
 def layers_of(shape: Sequence[int], trace: Sequence[Moment]) -> list[Layer]:
     """Return the layers of a plan between regular types: every device holds a tile."""
     return [Layer(tuple(map(boundaries, shape, m.parts)), dict(enumerate(map(tuple, m.tiles.tolist())))) for m in trace]
@@ -138,11 +113,11 @@ def primary(sharding: Sharding, shape: Sequence[int]) -> Layer:
 
 def exchange_of(source: Layer, target: Layer) -> list[Movement]:
     """Return one exchange between any two layers: every tile of the target is read from the tiles of the source."""
-    return _schedule([source, target], [_Demand(False)], {tile: d for d, tile in source.tiles.items()}, target.tiles)
+    return schedule([source, target], [None], {tile: d for d, tile in source.tiles.items()}, target.tiles)
 
 
 def schedule(
-    layers: Sequence[Layer], steps: Sequence[Step], held: Mapping[Tile, int], wanted: Sequence[int]
+    layers: Sequence[Layer], steps: Sequence[Step | None], held: Mapping[Tile, int], wanted: Iterable[int]
 ) -> list[Movement]:
     """Return what every step makes, so that the devices `wanted` have their tile at the end.
 
@@ -151,7 +126,7 @@ def schedule(
     layers
         Before the first step and after each.
     steps
-        Of the plan; no reductions.
+        Of the plan; no reductions. None: an exchange between any two layers.
     held
         Which device holds each tile of the source.
     wanted
@@ -162,22 +137,13 @@ def schedule(
     list of Movement
         In the order of the steps; none for slices that a later step takes itself.
     """
-    return _schedule(layers, [_facts(s) for s in steps], held, wanted)
-
-
-def _schedule(
-    layers: Sequence[Layer],
-    steps: Sequence[_Demand],
-    held: Mapping[Tile, int],
-    wanted: Sequence[int] | Mapping[int, Tile],
-) -> list[Movement]:
     last = len(steps)
     needed: list[set[int]] = [set() for _ in layers]
     needed[last] = set(wanted)
 
     def base(moment: int, device: int) -> StoredTile:
         """Return the stored block that holds the tile of a device at a moment."""
-        while moment and steps[moment - 1].is_slice and moment < last:
+        while moment and isinstance(steps[moment - 1], DynSlice) and moment < last:
             moment -= 1
         return StoredTile(moment, device if moment else held[layers[0].tiles[device]])
 
@@ -191,7 +157,7 @@ def _schedule(
         for device in sorted(needed[moment]):
             parts = overlapped(made.tiles[device])
             assemblies.append(Assembly(device, made.tiles[device], parts, suppliers(device, parts)))
-        if not step.is_slice or moment == last:
+        if not isinstance(step, DynSlice) or moment == last:
             found.append(Movement(moment - 1, made, read, tuple(assemblies)))
     return found[::-1]
 
@@ -206,7 +172,7 @@ def _overlaps(made: Layer, read: Layer) -> Callable[[Tile], tuple[tuple[int, ...
 
 
 def _suppliers(
-    step: _Demand, made: Layer, read: Layer, needed: set[int], stored: Callable[[int], StoredTile]
+    step: Step | None, made: Layer, read: Layer, needed: set[int], stored: Callable[[int], StoredTile]
 ) -> Callable[[int, Sequence[Sequence[int]]], tuple[StoredTile, ...]]:
     """Return who gives the tiles of `read` to a device: itself, its group, who makes it anyway, who has sent least so
     far.
@@ -224,16 +190,19 @@ def _suppliers(
 
         return of_only
     sent: Counter[int] = Counter()
+    group = None
+    if step is not None and not isinstance(step, DynSlice | AllPermute | Exchange):
+        group = np.empty(step.groups.size, np.int64)
+        group[step.groups] = np.arange(len(step.groups))[:, None]
 
     def supplier(device: int, source: Tile) -> int:
         candidates = holders[source]
         if read.tiles.get(device) == source:
             candidates = [device]
-        elif step.perm is not None:
+        elif isinstance(step, AllPermute):
             candidates = [int(step.perm[device])]
-        elif step.group is not None:
-            own = step.group[device]
-            candidates = [d for d in candidates if step.group[d] == own] or candidates
+        elif group is not None:
+            candidates = [d for d in candidates if group[d] == group[device]] or candidates
         chosen = min(candidates, key=lambda d: (d not in needed, sent[stored(d).device], d))
         needed.add(chosen)
         if chosen != device:
