@@ -302,23 +302,9 @@ def _numpy_dtype(x: Any) -> DType | type:
     return dtype if isinstance(dtype, np.dtype) else np.dtype(str(dtype).rpartition(".")[2])
 
 
-#: Where the standard's name is not numpy's own.
-_STANDARD_NAME = {
-    "absolute": "abs",
-    "arccos": "acos",
-    "arccosh": "acosh",
-    "arcsin": "asin",
-    "arcsinh": "asinh",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "arctanh": "atanh",
-    "conjugate": "conj",
-    "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift",
-    "power": "pow",
-    "right_shift": "bitwise_right_shift",
-    "rint": "round",
-}
+_SPELLINGS = "abs acos acosh asin asinh atan atan2 atanh bitwise_invert bitwise_left_shift bitwise_right_shift conj pow"
+#: The standard's names of functions, by numpy's own where they are others.
+_STANDARD_NAME = {"rint": "round", **{numpy_name(name): name for name in _SPELLINGS.split()}}
 
 
 # ------------------------------------------------------------------------------------------------------ transport
