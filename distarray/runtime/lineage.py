@@ -96,7 +96,6 @@ class Lineage:
         self._counter = itertools.count()
         self._mending = False
         self._mend_again = False
-        placement.listen(self)
 
     def record(self, key: Key) -> BlockRecord | None:
         """Return the record of a block that is held or still needed."""
@@ -266,7 +265,7 @@ class Lineage:
         return {key: futures[name] for key, name in names.items()}, {key: places[name] for key, name in names.items()}
 
     def placement_changed(self) -> None:
-        """Make missing copies again: called in the event loop when a worker was lost or joined."""
+        """Make missing copies again: the placement calls it, in the event loop, when a worker was lost or joined."""
         if self._mending:
             self._mend_again = True
         elif any(record.held and record.held[1] for record in alive(self._by_key)):

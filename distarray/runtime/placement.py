@@ -20,7 +20,7 @@ import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from distarray import config
 from distarray.errors import ClusterGoneError, WorkerPausedError
@@ -29,7 +29,6 @@ from distarray.runtime.connections import check_synchronous, gone, is_open
 from distarray.runtime.run_names import is_of_another
 from distarray.runtime.wire import TOPIC
 from distarray.sharding.team import Team
-from distarray.weak import alive
 
 logger = logging.getLogger(__name__)
 
@@ -105,12 +104,6 @@ def _heard(event: tuple[float, Any]) -> None:
         reporting.received(event)
 
 
-class PlacementListener(Protocol):
-    """A PlacementListener is told of every worker that is lost or joins."""
-
-    def placement_changed(self) -> None: ...
-
-
 class Placement:
     """A Placement knows who serves each home, as one client knows it; made by `clients.placement_of`.
 
@@ -132,7 +125,6 @@ class Placement:
         #: fill.
         self.joint: weakref.WeakKeyDictionary[Team, weakref.WeakKeyDictionary[Team, Team]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
-        self._listeners: weakref.WeakSet[PlacementListener] = weakref.WeakSet()
         self._team: Team | None = None
         self._is_stale = True
         self._moving = threading.RLock()
@@ -402,10 +394,6 @@ class Placement:
             for future in asked:
                 future.release()
 
-    def listen(self, listener: PlacementListener) -> None:
-        """Call ``listener.placement_changed()``, in the client's event loop, after every change. Held weakly."""
-        self._listeners.add(listener)
-
     async def reachable(self, address: str) -> bool:
         """Return whether this process can talk to a worker directly, now. Costs nothing once there is a connection."""
         client = self.client
@@ -511,8 +499,8 @@ class Placement:
             self._n_living = living
             self._is_stale = True
         self._unreachable &= self._workers.keys()
-        for listener in alive(self._listeners):
-            listener.placement_changed()
+        if self.lineage is not None:
+            self.lineage.placement_changed()
 
 
 def _released(placement: weakref.ref[Placement], homes: Sequence[str]) -> None:
