@@ -15,7 +15,6 @@ task on one member takes from another, and all members compute at once, since th
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate, combinations
@@ -28,11 +27,14 @@ from distarray.expr.expr import Environment
 from distarray.kernels.devices import backend_for
 from distarray.lower.bundling import Output
 from distarray.lower.credits import Programs
+from distarray.lower.member_programs import process_program
+from distarray.lower.messages import Key
 from distarray.lower.parameters import Parameters
 from distarray.lower.recipes import Recipe, named
 from distarray.lower.template import Lowered, Template
 from distarray.planner.rates import RateTable, own_part
-from distarray.runtime.clients import n_threads
+from distarray.runtime.clients import n_threads, process_threads
+from distarray.runtime.executors import run_program
 from distarray.runtime.first_look import seconds_of
 from distarray.runtime.known_rates import Calibration, WorkerFacts, signature, worker_facts
 from distarray.runtime.members import executor_for
@@ -105,7 +107,6 @@ class _Bench:
 
     def __init__(self, env: Environment) -> None:
         self.env = env
-        self.executor = executor_for(env)
         #: Members that run tasks at the same time: those of a process share its threads.
         self.members = range(env.size if env.is_cluster else min(env.size, n_threads()))
         self.run([(m, _nothing, ()) for m in range(env.size)])  # connections, pools, imports
@@ -113,24 +114,28 @@ class _Bench:
     def run(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> tuple[float, list[Any]]:
         """Return the seconds until all calls are done, and what they return.
 
-        `_Returned` arguments are results of earlier calls.
+        Arguments that are keys (`_key`) are results of earlier calls.
         """
-        name = f"dx-calibrate-{uuid.uuid4().hex}"
-        tasks, members = {}, {}
-        for i, (member, function, args) in enumerate(calls):
-            key = (name, i)
-            given = [TaskRef((name, a.number)) if isinstance(a, _Returned) else a for a in args]
-            tasks[key] = Task(key, function, *given)
-            members[key] = member
-        used = {key for task in tasks.values() for key in task.dependencies}
-        keep = [key for key in tasks if key not in used]
+        recipes = {_key(n): Recipe("call", function, args) for n, (_, function, args) in enumerate(calls)}
+        members = {_key(n): member for n, (member, *_) in enumerate(calls)}
+        used = {key for recipe in recipes.values() for key in recipe.reads()}
+        keep = [key for key in recipes if key not in used]
+        if not self.env.is_cluster:
+            program = process_program(recipes, members, keep, {})
+            start = time.perf_counter()
+            made = run_program(program, program.steps, (), lambda: recipes, process_threads(self.env))
+            return time.perf_counter() - start, list(made.values())
+        run, executor = new_run(), executor_for(self.env)
+        names = {key: named(key, run) for key in recipes}
+        tasks = {
+            names[key]: Task(names[key], function, *[TaskRef(names[a]) if type(a) is tuple else a for a in args])
+            for key, (_, function, args, _) in recipes.items()
+        }
         start = time.perf_counter()
-        handles = self.executor.submit(tasks, members, keep)
-        results = [handles[key] for key in keep]
-        if self.env.is_cluster:
-            self.executor.wait(results)
+        futures = executor.submit(tasks, {names[key]: m for key, m in members.items()}, [names[key] for key in keep])
+        executor.wait(futures.values())
         seconds = time.perf_counter() - start
-        return seconds, self.executor.fetch(results)
+        return seconds, executor.fetch([futures[names[key]] for key in keep])
 
     def task(self) -> float:
         """Measure the seconds that a task costs."""
@@ -145,7 +150,7 @@ class _Bench:
 
     def _steps(self, members: Sequence[int]) -> float:
         """Return the seconds of one of several steps, each of which reads what the one before made."""
-        keys = [("dx-calibrate", 0, n) for n in range(len(members))]
+        keys = list(map(_key, range(len(members))))
         recipes = {key: Recipe("call", _passed_on, (keys[n - 1],) if n else ()) for n, key in enumerate(keys)}
         at = dict(zip(keys, members, strict=True))
         output = Output(Sharding.whole(self.env.mesh, 0), keys[-1:], [0])
@@ -155,8 +160,9 @@ class _Bench:
         given = dict.fromkeys(programs.by_member, ())
         run = MemberRun(new_run(), template, programs, (Parameters((), (), {}, {}), None), given, {}, {})
         key = named(keys[-1], run.name)
-        (future,) = self.executor.run_programs(run, [key], (), {key: 0}).values()
-        ((first, last),) = self.executor.fetch([future])
+        executor = executor_for(self.env)
+        (future,) = executor.run_programs(run, [key], (), {key: 0}).values()
+        ((first, last),) = executor.fetch([future])
         return float(last - first) / (len(members) - 1)
 
     def _hop(self, nbytes: int, paths: Sequence[Sequence[int]]) -> float:
@@ -168,8 +174,8 @@ class _Bench:
         for path in paths:
             first = len(calls)
             calls.append((path[0], _block, (nbytes, device, path[0])))
-            calls += [(m, _handed_on, (_Returned(first + i), device, m)) for i, m in enumerate(path[1:])]
-            calls.append((path[-1], _nothing, (_Returned(len(calls) - 1),)))
+            calls += [(m, _handed_on, (_key(first + i), device, m)) for i, m in enumerate(path[1:])]
+            calls.append((path[-1], _nothing, (_key(len(calls) - 1),)))
         return self.run(calls)[0] / (len(paths[0]) - 1)
 
     def _extra(self, nbytes: int, paths: Sequence[Sequence[int]]) -> float:
@@ -279,11 +285,9 @@ def _kind_of_link(a: WorkerFacts, b: WorkerFacts) -> str:
     return "node" if a.process != b.process else "process"
 
 
-class _Returned:
-    """A _Returned is what an earlier call of a run returned."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
+def _key(number: int) -> Key:
+    """Return the key of a call of a run, without the name of the run."""
+    return ("dx-calibrate", 0, number)
 
 
 # ------------------------------------------------------------------------------------- what members run

@@ -1,4 +1,4 @@
-"""The executor of this process: its threads take the steps of a program themselves.
+"""Programs that run in this process: its threads take the steps themselves.
 
 Nobody hands steps out. The thread that asks for results works too, and others come only while there is a step that
 nobody has taken: a program of which each step waits for the one before never wakes another thread. On a cluster,
@@ -8,11 +8,9 @@ nobody has taken: a program of which each step waits for the one before never wa
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from typing import Any, Literal
-
-from dask._task_spec import Alias, Task, TaskRef
 
 from distarray.kernels.threads import Work, helped_by
 from distarray.kernels.waits import Condition
@@ -25,86 +23,47 @@ from distarray.runtime.watching import StepObserver, watched
 
 #: How often a thread that waits for steps looks whether it was interrupted, or the run is over.
 INTERRUPT_SECONDS = 0.2
-#: What a task holds of the references that it was made with: aliases in old releases of dask (2025.4).
-REFERENCES = frozenset({Alias, TaskRef})
 
 
-class ThreadExecutor:
-    """A ThreadExecutor runs programs on the threads of this process; blocks are the arrays themselves.
+def run_program(
+    program: MemberProgram,
+    steps: Sequence[KernelCall],
+    given: Sequence[Any],
+    tasks: Callable[[], Mapping[Key, Any]],
+    n_threads: int,
+    *,
+    is_inline: bool = False,
+) -> dict[Key, Any]:
+    """Run a program on the threads of this process, and return what it keeps, by key, when all is done.
 
     Parameters
     ----------
-    size
-        Number of threads that run steps at the same time, the one that asks included.
+    program
+        Says what waits for what.
+    steps
+        Its steps, with the parameters of this run.
+    given
+        The blocks that it is given, in their order.
+    tasks
+        Returns by key, in the order of the steps, what these do, for Dask's callbacks and for meters.
+    n_threads
+        So many steps run at the same time, one of them in the thread that asks.
+    is_inline
+        Run the steps here, one after the other: they are so small that another thread costs more.
     """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def run(
-        self,
-        program: MemberProgram,
-        steps: Sequence[KernelCall],
-        given: Sequence[Any],
-        tasks: Callable[[], Mapping[Key, Task]],
-        is_inline: bool = False,
-    ) -> dict[Key, Any]:
-        """Run a program and return what it keeps, by key, when all is done.
-
-        Parameters
-        ----------
-        program
-            Says what waits for what.
-        steps
-            Its steps, with the parameters of this run.
-        given
-            The blocks that it is given, in their order.
-        tasks
-            Returns the steps as tasks of Dask, for its callbacks and for meters.
-        is_inline
-            Run the steps here, one after the other: they are so small that another thread costs more.
-        """
-        values = [*given, *[None] * len(steps)]
-        try:
-            with watched(tasks) as watches, progress.counted(len(steps)) as work:
-                observers = [*watches, *[meter.of_run(program, tasks()) for meter in metering.active]]
-                if work is not None:
-                    observers.append(work)
-                if is_inline or self._size == 1:
-                    _run_inline(program, steps, values, observers)
-                else:
-                    _Run(program, steps, values, observers, threads_of(self._size)).work()
-            return {key: values[slot] for key, slot in program.results.items()}
-        finally:
-            values.clear()  # not to be kept by a traceback
-
-    def submit(
-        self,
-        tasks: Mapping[Key, Task],
-        members: Mapping[Key, int],
-        keep: Collection[Key],
-        after: Mapping[Key, Collection[Key]] | None = None,
-    ) -> dict[Key, Any]:
-        """Run tasks, in an order in which they can run, and return the results that are kept when all are done.
-
-        Parameters
-        ----------
-        after
-            Further keys that a task waits for, although it reads nothing of them.
-        """
-        number = {key: n for n, key in enumerate(tasks)}
-        steps = [
-            KernelCall(key, t.func, tuple([SlotRef(number[a.key]) if type(a) in REFERENCES else a for a in t.args]))
-            for key, t in tasks.items()
-        ]
-        results = {key: number[key] for key in keep}
-        waits = {number[key]: [number[k] for k in keys] for key, keys in (after or {}).items()}
-        program = MemberProgram(steps=steps, results=results, members=[members[key] for key in tasks], after=waits)
-        return self.run(program, steps, (), lambda: tasks)
-
-    def fetch(self, handles: Sequence[Any]) -> list[Any]:
-        """Return the blocks; they are in this process."""
-        return list(handles)
+    values = [*given, *[None] * len(steps)]
+    try:
+        with watched(tasks) as watches, progress.counted(len(steps)) as work:
+            observers = [*watches, *[meter.of_run(program, tasks()) for meter in metering.active]]
+            if work is not None:
+                observers.append(work)
+            if is_inline or n_threads == 1:
+                _run_inline(program, steps, values, observers)
+            else:
+                _Run(program, steps, values, observers, threads_of(n_threads)).work()
+        return {key: values[slot] for key, slot in program.results.items()}
+    finally:
+        values.clear()  # not to be kept by a traceback
 
 
 def _run_inline(

@@ -15,6 +15,7 @@ from distarray.lower.calls import calling, of_blocks
 from distarray.lower.liveness import Liveness
 from distarray.lower.template import Template
 from distarray.planner.graph import Graph, canonical
+from distarray.planner.plan import UNBOUNDED
 from distarray.runtime import counters, flights
 from distarray.runtime.arrivals import in_event_loop
 from distarray.runtime.budget import check_whole_kernels, excess_of, names_of, refuse
@@ -30,7 +31,7 @@ from distarray.runtime.planning import context_of, is_ample
 from distarray.runtime.prepare import Prepared, prepare
 from distarray.runtime.promised import PromisedBlocks, make_here
 from distarray.runtime.run_names import new_run
-from distarray.runtime.running import count, sent
+from distarray.runtime.running import count, run_here, sent
 from distarray.runtime.task_graph import taken_out
 from distarray.sharding.sharding import Sharding
 
@@ -157,7 +158,6 @@ def for_each_block(
         (tile,) = memo.sharding.tiles()
         box = memo.sharding.tile_box(node.shape, tile)
         return memo.sharding, [] if is_checked_only else [function(memo.blocks[0], *arguments(box), env.device, 0)]
-    executor = executor_for(env)
     make_here((node,))
     run = new_run()
 
@@ -187,11 +187,10 @@ def for_each_block(
             c.tasks += len(keys)
             c.by_class["call"] += len(keys)
         if not env.is_cluster:
-            lowered = instance.lowered
-            results = executor.submit(lowered.tasks, lowered.members, keys, lowered.after)
+            results = run_here(instance, UNBOUNDED)
             return sharding, [results[key] for key in keys]
         ((_, stored),) = sent(instance)
-    return sharding, executor.fetch(list(stored.blocks))
+    return sharding, executor_for(env).fetch(list(stored.blocks))
 
 
 def _taken_along(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from distarray.expr.expr import Environment
 from distarray.kernels.inside import is_inside_task
-from distarray.runtime.clients import placement_of, process_threads
+from distarray.runtime.clients import placement_of
 
 #: Held by the one thread that plans and evaluates.
 LOCK = threading.RLock()
@@ -23,34 +22,21 @@ def locked() -> AbstractContextManager[object]:
     return nullcontext() if is_inside_task() else LOCK
 
 
-_executors: dict[int, Any] = {}
-
-if hasattr(os, "register_at_fork"):  # pools of threads do not survive a fork
-    os.register_at_fork(after_in_child=_executors.clear)
-
-
 def executor_for(env: Environment) -> Any:
-    """Return the executor of a team: the cluster's, or the threads of this process."""
-    if env.is_cluster:
-        assert env.team is not None
-        client = env.team.client
-        # By client, then by team: two clients of one cluster make equal teams.
-        by_team = placement_of(client).executors
-        executor = by_team.get(env.team)
-        if executor is None:
-            from distarray.runtime.cluster import ClusterExecutor
-
-            with locked():  # two would have two records of what workers hold
-                executor = by_team.get(env.team)
-                if executor is None:
-                    executor = by_team[env.team] = ClusterExecutor(client, env.team)
-        return executor
-    size = process_threads(env)
-    executor = _executors.get(size)
+    """Return what runs tasks on the workers of a team of a cluster: a `cluster.ClusterExecutor`."""
+    assert env.is_cluster
+    assert env.team is not None
+    client = env.team.client
+    # By client, then by team: two clients of one cluster make equal teams.
+    by_team = placement_of(client).executors
+    executor = by_team.get(env.team)
     if executor is None:
-        from distarray.runtime.executors import ThreadExecutor
+        from distarray.runtime.cluster import ClusterExecutor
 
-        executor = _executors[size] = ThreadExecutor(size)
+        with locked():  # two would have two records of what workers hold
+            executor = by_team.get(env.team)
+            if executor is None:
+                executor = by_team[env.team] = ClusterExecutor(client, env.team)
     return executor
 
 

@@ -22,8 +22,10 @@ from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
 from distarray.runtime import counters, metering, passes
 from distarray.runtime.budget import check_held, check_whole_kernels
+from distarray.runtime.clients import process_threads
 from distarray.runtime.clocks import measurement, timed, with_clocks
 from distarray.runtime.donation import inplace_results, kept
+from distarray.runtime.executors import run_program
 from distarray.runtime.flights import Flight
 from distarray.runtime.instantiate import Instance, instance_of
 from distarray.runtime.interrupts import interrupts_deferred
@@ -112,7 +114,7 @@ def handed_out(instance: Instance, others: Others, nbytes: int = 0) -> list[tupl
         found = sent(instance, others)
         return [(graph.nodes[i], stored) for i, stored in found if graph.nodes[i].memo is None]
     before = {id(b) for n in graph.nodes if n.memo is not None for b in n.memo.present}
-    made = _run_here(instance, nbytes)
+    made = run_here(instance, nbytes)
     results = []
     for i, (sharding, refs, _) in instance.outputs.items():
         if graph.nodes[i].memo is None:
@@ -123,14 +125,15 @@ def handed_out(instance: Instance, others: Others, nbytes: int = 0) -> list[tupl
     return results
 
 
-def _run_here(instance: Instance, nbytes: int) -> dict[Any, Any]:
-    """Run the program of this process; return what is kept, by key."""
+def run_here(instance: Instance, nbytes: int) -> dict[Any, Any]:
+    """Run the program of this process, which reads and makes so many bytes; return what is kept, by key."""
     program = instance.template.in_process
     steps = with_clocks(program.graph.filled(instance.parameters), program.members, measurement())
     is_inline = nbytes < INLINE_NBYTES * len(steps)
     given = [instance.given(ref) for ref in program.given]
     hold_pools(instance.env.device, instance.env.size, config.get("device-memory-limit"))
-    found = executor_for(instance.env).run(program, steps, given, lambda: instance.lowered.tasks, is_inline)
+    n_threads = process_threads(instance.env)
+    found = run_program(program, steps, given, lambda: instance.lowered.tasks, n_threads, is_inline=is_inline)
     return {instance.named(key): value for key, value in found.items()}
 
 

@@ -253,16 +253,16 @@ def test_memory_that_is_off_is_marked() -> None:
 
 
 def test_nobody_else_has_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from distarray.runtime import clocks, executors
+    from distarray.runtime import clocks, running
 
     found = []
-    run = executors.ThreadExecutor.run
+    run = running.run_program
 
-    def spied(self: Any, program: Any, steps: Any, *args: Any) -> Any:
+    def spied(program: Any, steps: Any, *args: Any, **options: Any) -> Any:
         found.append(sum(getattr(step.function, "func", None) is clocks._run for step in steps))
-        return run(self, program, steps, *args)
+        return run(program, steps, *args, **options)
 
-    monkeypatch.setattr(executors.ThreadExecutor, "run", spied)
+    monkeypatch.setattr(running, "run_program", spied)
     column_sums().compute()
     assert found == [0] * len(found)
     target = column_sums()

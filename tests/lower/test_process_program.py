@@ -120,13 +120,13 @@ def test_only_what_varies_is_filled_in() -> None:
 @pytest.mark.parametrize("dtype", ["f8", "i4"])
 def test_a_run_in_threads_and_one_inline_give_the_same(dtype: str) -> None:
     from distarray.lower.step_graph import KernelCall, SlotRef
-    from distarray.runtime.executors import ThreadExecutor
+    from distarray.runtime.executors import run_program
 
     start = np.arange(50_000).astype(dtype)
     steps = [KernelCall(key(n), np.add, (SlotRef(0), n)) for n in range(6)]
     steps += [KernelCall(key(6 + n), np.multiply, (SlotRef(1 + n), SlotRef(2 + n))) for n in range(5)]
     program = MemberProgram([Leaf(0, 0)], steps=steps, results={key(6 + n): 7 + n for n in range(5)}, members=[0] * 11)
-    found = [ThreadExecutor(3).run(program, steps, [start], dict, inline) for inline in (True, False)]
+    found = [run_program(program, steps, [start], dict, 3, is_inline=inline) for inline in (True, False)]
     for n in range(5):
         expected = (start + n) * (start + n + 1)
         assert all(np.array_equal(f[key(6 + n)], expected) and f[key(6 + n)].dtype == dtype for f in found)

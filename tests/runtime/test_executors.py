@@ -21,7 +21,7 @@ from distarray import config
 from distarray.lower.member_programs import MemberProgram
 from distarray.lower.step_graph import KernelCall, SlotRef
 from distarray.runtime import running
-from distarray.runtime.executors import ThreadExecutor
+from distarray.runtime.executors import run_program
 from distarray.runtime.process_threads import ProcessThreads
 
 TEAM = dx.Team((2,), ("T",))
@@ -184,10 +184,10 @@ def test_a_chain_of_steps_never_wakes_another_thread() -> None:
         used.add(threading.get_ident())
         return sum(args) + 1
 
-    executor = ThreadExecutor(4)
+    n_threads = 4
     program, steps = program_of([step] * 20, [[n - 1] if n else [] for n in range(20)])
     with mock.patch.object(ProcessThreads, "start") as start:
-        assert executor.run(program, steps, (), dict) == {("dx-step", 0, 19): 20}
+        assert run_program(program, steps, (), dict, n_threads) == {("dx-step", 0, 19): 20}
     assert used == {threading.get_ident()}
     start.assert_not_called()
 
@@ -201,10 +201,10 @@ def test_steps_that_can_run_run_side_by_side_and_the_caller_works_too() -> None:
         together.wait()
         return 1
 
-    executor = ThreadExecutor(3)
+    n_threads = 3
     program, steps = program_of([step] * 6 + [lambda *args: sum(args)], [[]] * 6 + [list(range(6))])
     for _ in range(5):
-        assert list(executor.run(program, steps, (), dict).values()) == [6]
+        assert list(run_program(program, steps, (), dict, n_threads).values()) == [6]
     assert threading.get_ident() in used
     assert len(used) == 3
 
@@ -221,38 +221,38 @@ def test_a_run_that_fails_waits_for_what_runs_and_leaves_the_threads_to_the_next
         started.wait(20)
         raise ValueError("no")
 
-    executor = ThreadExecutor(2)
+    n_threads = 2
     for functions in ([slow, fails], [fails, slow]):
         started.clear()
         log.clear()
         program, steps = program_of([*functions, lambda *args: 0], [[], [], [0, 1]])
         with pytest.raises(ValueError, match="no") as caught:
-            executor.run(program, steps, (), dict)
+            run_program(program, steps, (), dict, n_threads)
         assert log == ["over"]
         assert caught.value.__notes__ == ["in task dx-step"]
     program, steps = program_of([lambda: 1, lambda: 2, operator.add], [[], [], [0, 1]])
-    assert list(executor.run(program, steps, (), dict).values()) == [3]
+    assert list(run_program(program, steps, (), dict, n_threads).values()) == [3]
 
 
 def test_runs_inside_of_steps_and_of_several_threads_share_the_threads() -> None:
     """Whoever asks works too, so a run never waits for a thread."""
-    executor = ThreadExecutor(2)
+    n_threads = 2
     program, steps = program_of([lambda: 1] * 4 + [lambda *args: sum(args)], [[]] * 4 + [[0, 1, 2, 3]])
 
     def inner() -> int:
-        (found,) = executor.run(program, steps, (), dict).values()
+        (found,) = run_program(program, steps, (), dict, n_threads).values()
         return int(found)
 
     outer, calls = program_of([inner] * 4 + [lambda *args: sum(args)], [[]] * 4 + [[0, 1, 2, 3]])
     with ThreadPoolExecutor(4) as pool:
-        runs = [pool.submit(executor.run, outer, calls, (), dict) for _ in range(20)]
+        runs = [pool.submit(run_program, outer, calls, (), dict, n_threads) for _ in range(20)]
         assert [list(run.result(20).values()) for run in runs] == [[16]] * 20
 
 
 def test_a_function_that_ends_its_thread_ends_the_run() -> None:
-    executor = ThreadExecutor(2)
+    n_threads = 2
     for order in ([0, 1], [1, 0]):
         functions: list[Any] = [[lambda: time.sleep(0.05), sys.exit][n] for n in order]
         program, steps = program_of([*functions, lambda *args: 0], [[], [], [0, 1]])
         with pytest.raises(SystemExit):
-            executor.run(program, steps, (), dict)
+            run_program(program, steps, (), dict, n_threads)
