@@ -21,41 +21,28 @@ from typing import Any, NamedTuple, TypeAlias
 from distarray.kernels import tasks
 from distarray.kernels.specs import Mosaic, StageSpec
 from distarray.lower.footprint import Moves, waves
-from distarray.lower.loop_tiles import loop_tiles
 from distarray.lower.messages import in_packs, key_of
 from distarray.lower.records import Draft
 from distarray.lower.state import Lowering
-from distarray.planner.plan import Stage
 from distarray.planner.redistributing import movements, redistributed, redistributes, wishes
 from distarray.planner.redistribution.transfers import Assembly, Layer, Movement, StoredTile
 from distarray.sharding.boxes import Box, relative, shifted, size, tile_box
 from distarray.sharding.cuts import boundaries
 
 
-def is_move(low: Lowering, stage: Stage) -> bool:
-    """Return whether a stage only cuts a stored array in another way."""
-    if not redistributes(stage, low.graph.nodes):
-        return False
-    at = low.located.get(low.source(stage.reads[0].node, stage))
+def moves_of(low: Lowering, draft: Draft) -> Moves | None:
+    """Return the moves by which a stage is carried out that only cuts a stored array in another way; None of others."""
+    stage, nodes = draft.stage, low.graph.nodes
+    if not redistributes(stage, nodes):
+        return None
+    node, made = low.source(stage.reads[0].node, stage), stage.stores[0][1]
+    at = low.located.get(node)
     if at is None or at.on_client or at.create is not None:
-        return False
+        return None
+    mode, memory, ranks = wishes(stage, nodes)
     # Where there are copies each member reads what is near, and nothing is planned; unless memory is to be kept to.
-    has_copies = at.copies or low.located[stage.stores[0][1]].copies
-    _, memory, ranks = wishes(stage, low.graph.nodes)
-    return not has_copies or memory is not None or ranks is not None
-
-
-def first_pass(low: Lowering, draft: Draft) -> None:
-    """Plan a redistribution; see `is_move`."""
-    draft.moves = _planned(low, draft)
-    loop_tiles(low, draft)
-
-
-def _planned(low: Lowering, draft: Draft) -> Moves:
-    stage = draft.stage
-    node = low.source(stage.reads[0].node, stage)
-    at = low.located[node]
-    mode, memory, ranks = wishes(stage, low.graph.nodes)
+    if (at.copies or low.located[made].copies) and memory is None and ranks is None:
+        return None
     has_messages = low.site.is_cluster
     plan = redistributed(
         at.shape,
@@ -70,7 +57,7 @@ def _planned(low: Lowering, draft: Draft) -> Moves:
     steps = movements(at.shape, at.sharding, draft.sharding, plan)
     moves = Moves(node, at, draft.sharding, plan, steps, ranks=ranks)
     if ranks is not None:
-        result = low.located[stage.stores[0][1]]
+        result = low.located[made]
         result.members = [ranks[member] for member in result.members]
     if has_messages:
         limit = low.room if memory is None else memory

@@ -59,7 +59,7 @@ def _kernels(run: Callable[..., Any], finish: block_kernels.FinishOf | None = No
     return Passes(loop_tiles, partial(block_kernels.second_pass, run=run, finish=finish))
 
 
-_MOVE = Passes(collectives.first_pass, collectives.second_pass)
+_MOVE = Passes(loop_tiles, collectives.second_pass)
 #: Of chains of halo stages, of which the first pass is one for all (`halo_tasks.first_pass`).
 _GROWN = Passes(loop_tiles, halo_tasks.second_pass)
 
@@ -80,7 +80,7 @@ PASSES: dict[StageKind, Passes] = {
 
 def _passes(draft: Draft) -> Passes:
     """Return the two passes that lower a stage."""
-    return _MOVE if draft.is_move else _GROWN if draft.grown is not None else PASSES[draft.stage.kind]
+    return _MOVE if draft.moves is not None else _GROWN if draft.grown is not None else PASSES[draft.stage.kind]
 
 
 def lower(
@@ -242,7 +242,7 @@ def _draft(low: Lowering, stage: Stage) -> Draft:
     draft.inplace = stage.written in low.inplace
     if low.has_overlap and any(r.node == draft.base for r in readings):
         draft.inplace = False  # the border reads what the core would have overwritten
-    draft.is_move = collectives.is_move(low, stage)
+    draft.moves = collectives.moves_of(low, draft)
     return draft
 
 

@@ -102,8 +102,8 @@ class Draft:
         By tile, where each tile is made of what several members have; else empty, and the tiles say what they read.
     extra
         What the passes of a family keep for themselves.
-    is_move, moves
-        Whether the stage only changes where elements lie, and then the moves that do it.
+    moves
+        Those of a stage that only changes where elements lie.
     grown
         Of a chain of halo stages what `halo_tasks` keeps for all of them.
     copied
@@ -120,7 +120,6 @@ class Draft:
     inplace: bool = False
     sources: list[list[Source]] = field(default_factory=list)
     extra: Any = None
-    is_move: bool = False
     grown: Any = None
     moves: Moves | None = None
     copied: list[Copied] = field(default_factory=list)

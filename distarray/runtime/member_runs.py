@@ -145,8 +145,7 @@ def _bounded(instance: Instance) -> list[_Bounded]:
     """Return the redistributions for which the user says how much they may hold."""
     found = []
     for n, draft in enumerate(instance.template.lowered.drafts):
-        if draft.is_move and (most := wishes(draft.stage, instance.graph.nodes).memory) is not None:
-            assert draft.moves is not None
+        if draft.moves is not None and (most := wishes(draft.stage, instance.graph.nodes).memory) is not None:
             found.append(_Bounded(n, footprint(draft.moves), most))
     return found
 
