@@ -250,7 +250,7 @@ def parse_index(index: Index, shape: tuple[int, ...]) -> Basic | Advanced:
     (2, 3)
     """
     known = known_index(index, shape)
-    return _parsed(index if isinstance(index, tuple) else (index,), shape) if known is None else known
+    return _parse_general(index if isinstance(index, tuple) else (index,), shape) if known is None else known
 
 
 def known_index(index: Index, shape: tuple[int, ...]) -> Basic | Advanced | None:
@@ -268,62 +268,31 @@ def known_index(index: Index, shape: tuple[int, ...]) -> Basic | Advanced | None
         return None
     known = _known.get(found := tuple(key))
     if known is None:
-        known = _parsed(items, shape)
+        known = _parse_plain(items, shape)
         if len(_known) >= MOST_KNOWN:
             _known.clear()
         _known[found] = known
     return known
 
 
-def _parsed(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | Advanced:
-    ndim = len(shape)
+def _parse_plain(items: Sequence[Any], shape: tuple[int, ...]) -> Basic:
+    """Return what slices and integers mean, of which there are no more than axes: what nearly every index is."""
     view: list[int] = []
     terms: list[Term] = []
-    is_view = False
-    # One pass for what nearly every index is made of; anything else, and every error, starts over below.
-    for at, item in enumerate(items):
-        kind = type(item)
-        axis = len(terms)
-        if kind is slice:
-            if axis == ndim:
-                break
-            start, stop, step = item.indices(shape[axis])
+    for axis, (item, size) in enumerate(zip(items, shape)):
+        if type(item) is slice:
+            start, stop, step = item.indices(size)
             n = len(range(start, stop, step))
             terms.append((len(view), start, step if n > 1 else 1))
             view.append(n)
-        elif kind is int:
-            if axis == ndim:
-                break
-            size = shape[axis]
-            if not -size <= item < size:
-                break
-            terms.append((None, item + size if item < 0 else item, 0))
-        elif item is None:
-            view.append(1)
-        elif item is Ellipsis:
-            if is_view:
-                break
-            is_view = True
-            later = items[at + 1 :]
-            if not all(type(other) in _FAST for other in later):
-                break
-            upto = ndim - len([None for other in later if other is not None])
-            for a in range(axis, upto):
-                terms.append((len(view), 0, 1))
-                view.append(shape[a])
         else:
-            break
-    else:
-        for a in range(len(terms), ndim):
-            terms.append((len(view), 0, 1))
-            view.append(shape[a])
-        if len(terms) == ndim:
-            check_ndim(len(view), IndexError)
-            return Basic(Affine(tuple(view), tuple(terms)), is_view or bool(view))
-    return _parse_general(items, shape)
-
-
-_FAST = (slice, int, type(None))
+            if not -size <= item < size:
+                raise IndexError(f"index {item} is out of bounds for axis {axis} with size {size}")
+            terms.append((None, item + size if item < 0 else item, 0))
+    for size in shape[len(terms) :]:
+        terms.append((len(view), 0, 1))
+        view.append(size)
+    return Basic(Affine(tuple(view), tuple(terms)), bool(view))
 
 
 def _plain(item: Index) -> tuple[Index, int]:
@@ -331,7 +300,7 @@ def _plain(item: Index) -> tuple[Index, int]:
     given = item
     if item is None or item is Ellipsis:
         return item, 0
-    if isinstance(item, slice):
+    if type(item) is slice or type(item) is int:
         return item, 1
     if isinstance(item, bool | np.bool_):
         # A boolean without axes takes none: it is a mask of one over a new axis.
@@ -405,7 +374,7 @@ def _parse_general(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | 
     in_run = False
     for item, takes in plain:
         axis = len(terms)
-        is_index = item is not None and item is not Ellipsis and not isinstance(item, slice)
+        is_index = item is not None and item is not Ellipsis and type(item) is not slice
         if is_index and not in_run:
             runs.append(kept)
         in_run = is_index
@@ -417,14 +386,14 @@ def _parse_general(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | 
                 terms.append((len(view), 0, 1))
                 view.append(shape[a])
             kept += takes
-        elif isinstance(item, slice):
+        elif type(item) is slice:
             start, stop, step = item.indices(shape[axis])
             n = len(range(start, stop, step))
             terms.append((len(view), start, step if n > 1 else 1))
             view.append(n)
             kept += 1
-        elif isinstance(item, int) or (isinstance(item, np.ndarray) and item.shape == ()):
-            has_scalar_array = has_scalar_array or not isinstance(item, int)
+        elif (is_integer := isinstance(item, int)) or (isinstance(item, np.ndarray) and item.shape == ()):
+            has_scalar_array |= not is_integer
             at, size = int(item), shape[axis]
             if not -size <= at < size:
                 raise IndexError(f"index {at} is out of bounds for axis {axis} with size {size}")
