@@ -53,14 +53,23 @@ class SearchSpace(ABC):
     states: dict[str, States]
     #: What breaking an equality costs: more than any plan.
     never: float
+    #: By the states of both ends, and the number of the operand, what an edge costs.
+    found_edges: dict[tuple[int, int, int], Any]
 
     @abstractmethod
     def alone(self, v: str) -> Any:
         """Return the cost of each state of an operation, without its edges to other operations."""
 
     @abstractmethod
-    def edge(self, u: str, v: str, operand: int) -> Any:
+    def edge_table(self, u: str, v: str, operand: int) -> Any:
         """Return the costs (states of `u`, states of `v`) of one edge between operations."""
+
+    def edge(self, u: str, v: str, operand: int) -> Any:
+        """Return the costs of one edge, the same table for those between operations that have the same states."""
+        key = id(self.states[u]), id(self.states[v]), operand
+        if key not in self.found_edges:
+            self.found_edges[key] = self.edge_table(u, v, operand)
+        return self.found_edges[key]
 
     @abstractmethod
     def tables(self) -> Tables:
@@ -153,19 +162,15 @@ class PaperProblem(SearchSpace):
             if key not in known:
                 known[key] = paper_states(graph, name, options)
             self.states[name] = known[key]
-        self._tables: dict[Any, Any] = {}
+        self.found_edges = {}
 
     def alone(self, v: str) -> Any:
         return self.states[v].cost * self.TIE
 
-    def edge(self, u: str, v: str, operand: int) -> Any:
-        a, b = self.states[u], self.states[v]
-        key = (id(a), id(b), operand)
-        found = self._tables.get(key)
-        if found is None:
-            cost = repart_table(self.graph.ops[u].shape, a.result, b.wanted[operand], self.options.repart)
-            found = self._tables[key] = cost * self.TIE + (cost > 0)
-        return found
+    def edge_table(self, u: str, v: str, operand: int) -> Any:
+        made, wanted = self.states[u].result, self.states[v].wanted[operand]
+        cost = repart_table(self.graph.ops[u].shape, made, wanted, self.options.repart)
+        return cost * self.TIE + (cost > 0)
 
     def tables(self) -> Tables:
         tables: Tables = ({v: self.alone(v) for v in self.graph.ops}, self.edges())

@@ -185,7 +185,7 @@ class TimeProblem(SearchSpace):
         #: Numbers of kernels that contractions may have.
         self.counts = {v: self._counts_of(op) for v, op in self.graph.ops.items() if op.is_contraction}
         self._everywhere = sorted({self.options.p, *[n for found in self._counts.values() for n in found]})
-        self._tables: dict[Any, Any] = {}
+        self.found_edges = {}
         known: dict[Any, States] = {}
         self.states = {}
         for v, op in self.graph.ops.items():
@@ -268,18 +268,12 @@ class TimeProblem(SearchSpace):
 
     # ------------------------------------------------------------------------------------------------------ edges
 
-    def edge(self, u: str, v: str, operand: int) -> Any:
-        a, b, array = self.states[u], self.states[v], self.graph.ops[u]
-        key = (id(a), id(b), operand)
-        if key not in self._tables:
-            self._tables[key] = edge_seconds(
-                array.shape, array.itemsize, a.result, b.wanted[operand], b.kernels, self.machine
-            )
-        return self._tables[key]
+    def edge_table(self, u: str, v: str, operand: int) -> Any:
+        return self._read_seconds(u, self.states[u].result, v, operand)
 
-    def input_edge(self, u: str, cuts: Any, v: str, operand: int) -> Any:
-        """Return the seconds (cuts of the input, states of its reader)."""
-        array, states = self.graph.inputs[u], self.states[v]
+    def _read_seconds(self, u: str, cuts: Any, v: str, operand: int) -> Any:
+        """Return the seconds (cuts of an array, states of its reader)."""
+        array, states = self.graph.array(u), self.states[v]
         return edge_seconds(array.shape, array.itemsize, cuts, states.wanted[operand], states.kernels, self.machine)
 
     def tables(self) -> Tables:
@@ -299,7 +293,7 @@ class TimeProblem(SearchSpace):
 
     def _add_reads(self, pairwise: dict[tuple[Name, Name], Any], name: Name, u: str, cuts: Any) -> None:
         for v, operand in self.graph.reads[u]:
-            add(pairwise, (name, v), self.input_edge(u, cuts, v, operand))
+            add(pairwise, (name, v), self._read_seconds(u, cuts, v, operand))
 
     def wanted_cuts(self, u: str) -> Any:
         """Return all cuts in which an input is read by some state."""
