@@ -19,7 +19,7 @@ from distarray.array.handle import AnyHandle, Handle, is_scalar
 from distarray.array.pending import runs_at_once
 from distarray.expr.bind import bind_get, bind_put, bind_tiles
 from distarray.expr.expr import BLOCK_NBYTES, Expr
-from distarray.expr.indexing import Advanced, Index, is_mask, nonzero_indices
+from distarray.expr.indexing import Advanced, Index, is_mask
 from distarray.kernels.masks import where_true
 from distarray.ops.indexing import NONZERO, Mode, get_item, positions_of, put_item, put_mask
 from distarray.ops.marks import chosen, counts_of
@@ -132,13 +132,7 @@ def _resolved(x: Handle, index: Advanced) -> Advanced:
 def _without_masks(name: str, index: Advanced) -> Advanced:
     """Return `index` with positions in the places of its masks."""
     _held = [array.hold() for _, array in index.arrays if type(array) is Expr]  # nobody overwrites them
-    arrays: list[tuple[int, Any]] = []
-    for axis, array in nonzero_indices(index).arrays:
-        if is_mask(array):
-            arrays += [(axis + i, where) for i, where in enumerate(positions(name, array))]
-        else:
-            arrays.append((axis, array))
-    return index.with_arrays(arrays)
+    return index.without_masks(lambda m: np.nonzero(m) if isinstance(m, np.ndarray) else positions(name, m))
 
 
 def placed(x: Handle, index: Advanced) -> Advanced:

@@ -9,7 +9,7 @@ looked into: only their ``shape`` and ``dtype`` are read. Errors are numpy's, ra
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -72,7 +72,7 @@ class Advanced:
     arrays
         ``(axis in the basic view, array)`` in ascending order of axes. An integer array runs over that axis, a mask of
         `m` axes over that axis and the ``m - 1`` after it. Integer arrays of numpy are copies, checked and
-        not negative; those of others are as they came. Masks stay masks: see `nonzero_indices` and `with_arrays`.
+        not negative; those of others are as they came. Masks stay masks: see `without_masks`.
     position
         Where in the result the broadcast axes stand.
     before, after
@@ -123,6 +123,14 @@ class Advanced:
             If the arrays do not broadcast.
         """
         return Advanced(self.affine, tuple(sorted(arrays, key=operator.itemgetter(0))), self.position)
+
+    def without_masks(self, nonzero: Callable[[Any], Iterable[IndexArray]]) -> Advanced:
+        """Return the index with its masks replaced by what `nonzero` gives of each: one array for each of its axes."""
+        found: list[tuple[int, IndexArray]] = []
+        for axis, array in self.arrays:
+            each = nonzero(array) if is_mask(array) else (array,)
+            found += [(axis + i, where) for i, where in enumerate(each)]
+        return self.with_arrays(found)
 
 
 def is_mask(array: IndexArray) -> bool:
@@ -211,20 +219,6 @@ def are_positions(indices: np.ndarray[Any, Any], size: int, axis: int) -> bool:
         bad = indices[(indices < -size) | (indices >= size)].flat[0]
         raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {size}")
     return low >= 0
-
-
-def nonzero_indices(index: Advanced) -> Advanced:
-    """Return `index` with the masks that are numpy arrays replaced by their ``nonzero``.
-
-    Masks of other kinds stay: who can look into them gives their integers to `Advanced.with_arrays`.
-    """
-    arrays: list[tuple[int, IndexArray]] = []
-    for axis, array in index.arrays:
-        if isinstance(array, np.ndarray) and array.dtype.kind == "b":
-            arrays += [(axis + i, where) for i, where in enumerate(np.nonzero(array))]
-        else:
-            arrays.append((axis, array))
-    return index.with_arrays(arrays)
 
 
 #: By shape, slices and integers what they mean: loops have the same over and over, and what a lens has prepared of them
