@@ -175,7 +175,6 @@ class EinGraph:
 
     inputs: Mapping[str, Input]
     ops: Mapping[str, EinOp]
-    name: str = ""
     equal: tuple[tuple[str, ...], ...] = ()
     #: What a graph file says: kernels per operation, and kind of splits.
     p: int | None = None

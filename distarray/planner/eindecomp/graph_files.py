@@ -43,7 +43,7 @@ def parse_graph(data: Any) -> EinGraph:
     p = data.get("p")
     if p is not None and not is_integer(p, 1):
         raise ShardingError(f"p = {p!r}: kernels per operation are a positive integer")
-    graph = EinGraph(inputs, ops, str(data.get("name", "")), (), None if p is None else int(p), data.get("parts"))
+    graph = EinGraph(inputs, ops, (), None if p is None else int(p), data.get("parts"))
     return graph.with_ties(tuple([_listed("equal", group) for group in _listed("equal", data.get("equal", ()))]))
 
 
