@@ -17,12 +17,13 @@ import numpy as np
 from distarray.arguments import integer, integers, normalize_axes, number, shown
 from distarray.composed.blockwise import ResultAxes, block_bounds, map_blocks
 from distarray.composed.grid import grid_over, ranges_of
-from distarray.composed.user_function import MAP_WINDOWS, InformedFunction, arguments, checked, dtype_of, is_array
+from distarray.composed.user_function import MAP_WINDOWS, InformedFunction, arguments, dtype_of, is_array
 from distarray.errors import NotSupportedError
 from distarray.expr.bind import bind_windows
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.tiles import Bounds, Ranges, Windows
+from distarray.kernels.user_functions import checked_block
 from distarray.types import DTypeLike
 
 _KINDS = ("none", "reflect", "nearest", "periodic")
@@ -296,13 +297,13 @@ class _Overlapping:
                 block = axis.halo.padded(xp, block, i, self._range(axis, tile), axis.bounds[-1])
             blocks.append(block)
         inner = self.function
-        result = inner.function(*blocks, **inner.information(tile))
+        result = xp.asarray(inner.function(*blocks, **inner.information(tile)))
         shape = inner.tile_shape(tile)
         if self.trim_as < 0:
-            return checked(xp, result, shape, inner.dtype)
+            return checked_block(result, shape, inner.dtype)
         around = self._around(tile)
         full = tuple([n + a + b for n, (a, b) in zip(shape, around, strict=True)])
-        block = checked(xp, result, full, inner.dtype)
+        block = checked_block(result, full, inner.dtype)
         return block[tuple([slice(a, a + n) for n, (a, _) in zip(shape, around, strict=True)])]
 
     def _range(self, axis: _OperandAxis, tile: tuple[int, ...]) -> tuple[int, int]:

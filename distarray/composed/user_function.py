@@ -21,7 +21,7 @@ from distarray.expr.bind import Operands, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.tiles import Windows
-from distarray.kernels.user_functions import cast_block
+from distarray.kernels.user_functions import checked_block
 from distarray.types import DType, DTypeLike, HostArray
 
 #: params: (rule, dtypes of the results where they are promised); late: (function,)
@@ -143,7 +143,8 @@ class InformedFunction:
 
     def on_tile(self, xp: Any, tile: tuple[int, ...], *blocks: Any) -> Any:
         """Return what the function gives for a tile; `xp` is the namespace of the blocks."""
-        return checked(xp, self.function(*blocks, **self.information(tile)), self.tile_shape(tile), self.dtype)
+        result = self.function(*blocks, **self.information(tile))
+        return checked_block(xp.asarray(result), self.tile_shape(tile), self.dtype)
 
     def tile_shape(self, tile: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of a tile of the result."""
@@ -198,22 +199,3 @@ def _numbers(windows: Windows, axis: int) -> tuple[int, ...]:
     for ranges in read:
         has_elements = [has or b > a for has, (a, b) in zip(has_elements, ranges, strict=True)]
     return tuple(itertools.accumulate(has_elements, initial=0))
-
-
-def checked(xp: Any, result: Any, shape: tuple[int, ...], dtype: DType) -> Any:
-    """Return what a function gave for a tile, as a block of the promised shape and dtype.
-
-    Raises
-    ------
-    ValueError
-        If the shape is another one.
-    TypeError
-        If the dtype is one that does not cast to the promised one in kind.
-    """
-    block = xp.asarray(result)
-    if tuple(block.shape) != shape:
-        raise ValueError(
-            f"the function gave a block of shape {tuple(block.shape)} for a tile of shape {shape}; say chunks=, "
-            "drop_axis= or new_axis= where it changes shapes"
-        )
-    return cast_block(block, dtype)

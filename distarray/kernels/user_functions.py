@@ -15,7 +15,7 @@ from distarray.kernels.inside import as_task
 from distarray.kernels.loans import foreign, lend
 from distarray.kernels.namespaces import Block
 from distarray.sharding.rule import ShardingRule
-from distarray.types import DType
+from distarray.types import DType, Shape
 
 Params = tuple[Any, ...]
 
@@ -52,14 +52,26 @@ def _function(xp: Any, *blocks: Block, params: Params) -> Any:
         raise ValueError(f"the function must return a tuple of {len(shapes)} arrays, not {type(result).__name__}")
     made = []
     for k, (value, shape) in enumerate(zip(result, shapes, strict=True)):
-        block = own(xp, value, seen)
-        if tuple(block.shape) != shape:
-            raise ValueError(
-                f"the function gave a block of shape {tuple(block.shape)} for a tile of shape {shape}; where it "
-                "changes shapes, say chunks=, drop_axis= or new_axis= (of blockwise: new_axes=, adjust_chunks=)"
-            )
-        made.append(cast_block(block, dtypes[k]) if dtypes else block)
+        made.append(checked_block(own(xp, value, seen), shape, dtypes[k] if dtypes else None))
     return made[0] if len(made) == 1 else tuple(made)
+
+
+def checked_block(block: Block, shape: Shape, dtype: DType | str | None) -> Block:
+    """Return what a function gave for a tile in the dtype that was promised of it, if one was.
+
+    Raises
+    ------
+    ValueError
+        If its shape is not that of the tile.
+    TypeError
+        If that would be another kind of number.
+    """
+    if tuple(block.shape) != shape:
+        raise ValueError(
+            f"the function gave a block of shape {tuple(block.shape)} for a tile of shape {shape}; where it changes "
+            "shapes, say chunks=, drop_axis= or new_axis= (of blockwise: new_axes=, adjust_chunks=)"
+        )
+    return block if dtype is None else cast_block(block, dtype)
 
 
 def cast_block(block: Block, dtype: DType | str, name: str = "the function") -> Block:
