@@ -30,6 +30,18 @@ def _coarsest(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"{dtype.char}8" if unit == "generic" else f"{dtype.char}8[{n}{unit}]")
 
 
+def cast_dtype(held: np.dtype, wanted: np.dtype) -> np.dtype:
+    """Return the dtype of elements of one dtype that are cast to another one: dates and time spans of no unit take the
+    unit of those that are cast.
+
+    >>> cast_dtype(np.dtype("m8[s]"), np.dtype("m8"))
+    dtype('<m8[s]')
+    """
+    if wanted.kind not in "mM" or held.kind not in "mM" or np.datetime_data(wanted)[0] != "generic":
+        return wanted
+    return CANONICAL[np.empty(0, held).astype(wanted).dtype]  # type: ignore[no-any-return]  # of one dtype one
+
+
 class _Canonical(dict[Any, Any]):  # by a dtype, or a tuple of those of several results
     """A _Canonical gives the dtype that stands for all that equal it: ``longlong`` is ``int64``, and so is one that has
     metadata. What is looked up by a dtype would else hold the one that came first; of time spans numpy even says that

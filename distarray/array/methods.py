@@ -16,7 +16,7 @@ import numpy as np
 from distarray.arguments import NOT_GIVEN, integer, memory_order, naming, shown
 from distarray.array.handle import is_scalar
 from distarray.array.namespace import namespace
-from distarray.dtypes import as_dtype
+from distarray.dtypes import as_dtype, cast_dtype
 from distarray.errors import NotSupportedError
 from distarray.expr.lens import Bits
 from distarray.ops import elementwise, lenses
@@ -215,7 +215,7 @@ class Methods:
             If an element would get another value, with "same_value".
         """
         order = memory_order(order)
-        wanted = as_dtype(dtype)
+        wanted = cast_dtype(self.dtype, as_dtype(dtype))
         by_value = type(casting) is str and casting == "same_value"
         is_time = self.dtype.kind in "mM" or wanted.kind in "mM"
         if is_time if by_value else not np.can_cast(self.dtype, wanted, casting):

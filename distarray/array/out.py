@@ -18,6 +18,7 @@ from distarray.array import elements
 from distarray.array.by_numpy import update_by_numpy
 from distarray.array.handle import Handle
 from distarray.expr.broadcasting import broadcast_shapes
+from distarray.ops.elementwise import astype
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,6 +53,8 @@ def check_out(
     if not np.can_cast(result.dtype, out.dtype, casting) or out.dtype.kind not in "biufcmM":
         what = "the result" if name is None else f"ufunc {name!r} output"
         raise TypeError(f"Cannot cast {what} from {result.dtype!r} to {out.dtype!r} with casting rule {casting!r}")
+    if casting == "unsafe" and not broadcasts and {result.dtype.kind, out.dtype.kind} & {"m", "M"}:
+        np.empty(1, out.dtype)[...] = np.empty(1, result.dtype)  # which numpy refuses where a unit gets lost
     if out.shape != result.shape:
         if not broadcasts:
             raise ValueError(
@@ -74,7 +77,7 @@ def into(out: Any, result: Any, *, casting: Any = "same_kind", broadcasts: bool 
     if isinstance(out, np.ndarray):
         elements.fetch_into(result.__dx_node__(), out)
     else:
-        out[...] = result if result.dtype == out.dtype else result.astype(out.dtype)
+        out[...] = result if result.dtype == out.dtype else astype(result, out.dtype)
     return out
 
 

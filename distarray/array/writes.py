@@ -170,6 +170,8 @@ def _scatter(
         # among dates, whose units have to agree.
         is_one = isinstance(value, np.generic) and seen.dtype.kind in "mM"
         value = _cast_host(np.asarray(value) if hasattr(value, "__array__") and not is_one else value, seen.dtype)
+    elif mode == "set":  # at a mask numpy refuses more than at integers
+        _check_times(value, seen.dtype, [0] if index.index_shape is not None else [True])
     return put(version, lens, written(seen, index, value, mode, casting))
 
 
@@ -198,10 +200,17 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
     if node.dtype.kind == "c" and dtype.kind not in "cb":
         elementwise.warn_of_lost_imaginary_part(node.dtype, dtype)
         return cast(node, dtype)
-    if node.dtype.kind in "mM" or dtype.kind in "mM":
-        # Numbers cast to anything; what dates and time spans cast to, numpy knows.
-        np.empty(0, dtype)[...] = np.empty(0, node.dtype)
+    _check_times(value, dtype, ...)
     return node
+
+
+def _check_times(value: Any, dtype: DType, index: Any) -> None:
+    """Raise numpy's error where an array, or the scalar that numpy has in its place, is not written among elements of
+    a dtype. Numbers cast to anything; what dates and time spans cast to, numpy knows.
+    """
+    if dtype.kind in "mM" or value.dtype.kind in "mM":
+        one = np.zeros(1, value.dtype)
+        np.empty(1, dtype)[index] = one[0] if isinstance(value, Handle) and is_scalar(value) else one
 
 
 def _is_known_number(value: Handle) -> bool:

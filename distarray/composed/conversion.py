@@ -35,7 +35,7 @@ from distarray.array.environment import (
 from distarray.array.handle import is_scalar
 from distarray.array.moves import check_root
 from distarray.array.versions import block_type
-from distarray.dtypes import as_dtype
+from distarray.dtypes import as_dtype, cast_dtype
 from distarray.errors import EnvironmentMismatchError
 from distarray.expr.bind import bind_create, bind_put, lazily_read
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored, source
@@ -152,7 +152,7 @@ def _again(
     if is_named(team) and team != x.team:
         raise EnvironmentMismatchError(f"asarray: the array is on {x.team!r}, not {team!r}; use x.to_team(...)")
     result = x = x if type(x) is DistArray else x._seen_as(DistArray)
-    if dtype is not None and as_dtype(dtype) != x.dtype:
+    if dtype is not None and cast_dtype(x.dtype, as_dtype(dtype)) != x.dtype:
         if copy is False:
             raise ValueError(f"Unable to avoid copy while creating an array as requested: {x.dtype} is not {dtype}")
         result = x.astype(dtype)
@@ -366,7 +366,7 @@ def copy(x: Any, /, order: Any = "K") -> DistArray:
 def astype(x: Any, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> DistArray:
     """Return the elements of `x` as `dtype`; `x` itself if `copy` is false and nothing changes."""
     x = x if isinstance(x, DistArray) else asarray(x)
-    made: DistArray = elementwise.astype(x, dtype, copy=copy)
+    made: DistArray = elementwise.astype(x, cast_dtype(x.dtype, as_dtype(dtype)), copy=copy)
     return made if device is None else made.to_device(device)
 
 

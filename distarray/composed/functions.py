@@ -6,7 +6,7 @@ Each is a few lines of numpy-style code on DistArrays: what is deferred, planned
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from distarray.composed.creation import zeros
 from distarray.composed.nonzero import flatnonzero
 from distarray.composed.ufunc_reductions import mask_of
 from distarray.composed.views import all_beside, along, as_distarray, beside, broadcast_to, moveaxis
+from distarray.dtypes import cast_dtype
 from distarray.expr.bind import check_mask, nested
 from distarray.expr.broadcasting import broadcast_shapes as common_shape
 from distarray.expr.broadcasting import shape_within
@@ -37,7 +38,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, indexing, joining, lenses, reductions, repetition
 from distarray.ops.families import by_numpy
-from distarray.types import Casting
+from distarray.types import Casting, DType
 
 #: Runs of an axis up to which `delete` puts views together: more of them are picked element by element.
 FEW_RUNS = 16
@@ -141,7 +142,7 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
 
 def _write_where(dst: DistArray, mask: DistArray, values: DistArray) -> None:
     # Cast first: in a dtype common to both, elements that stay might lose digits.
-    dst[...] = elementwise.where(mask, values.astype(dst.dtype, copy=False), dst)
+    dst[...] = elementwise.where(mask, elementwise.astype(values, dst.dtype, copy=False), dst)
 
 
 def _as_array(src: Any) -> Any:
@@ -164,7 +165,10 @@ def _given(a: DistArray, values: Any, casting: Casting = "unsafe") -> DistArray:
     if not is_array or (casting == "unsafe" and isinstance(values, np.ndarray)):
         with naming(values=values):
             values = np.asarray(values, a.dtype)
-    elif not (np.can_cast(values.dtype, a.dtype, casting) or (isinstance(values, DistArray) and is_scalar(values))):
+    elif not (
+        np.can_cast(values.dtype, cast_dtype(values.dtype, a.dtype), casting)
+        or (isinstance(values, DistArray) and is_scalar(values))
+    ):
         raise TypeError(
             f"Cannot cast array data from {values.dtype!r} to {a.dtype!r} according to the rule {casting!r}: cast the "
             "values with astype"
@@ -293,15 +297,13 @@ def _choice(value: Any, i: int) -> Any:
 
 def _chosen(conditions: Sequence[Any], choices: Sequence[Any], casting: Casting = "unsafe") -> DistArray:
     """Return for each element the first choice whose condition is true, else the last choice; all of one common
-    dtype, to which each casts as `casting` says: of numbers their own dtype.
+    dtype, to which each but the last one casts as `casting` says: of numbers their own dtype.
     """
     arrays = [_choice(c, i) for i, c in enumerate(choices)]
     dtype = np.result_type(*(getattr(c, "dtype", c) for c in arrays))
     # of one dtype before any two are joined: two numbers of Python would give a dtype of their own
     own: list[Any] = [c if hasattr(c, "dtype") else np.asarray(c) for c in arrays]
-    for c in own[:-1]:
-        if not np.can_cast(c.dtype, dtype, casting):
-            raise TypeError(f"Cannot cast array data from {c.dtype!r} to {dtype!r} according to the rule {casting!r}")
+    _check_casts(own[:-1], dtype, casting)
     others = [c.astype(dtype, copy=False) for c in own]
     result: DistArray = others.pop()
     for condition, array in zip(reversed(conditions), reversed(others)):
@@ -325,6 +327,8 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     if not n:
         raise ValueError("choices must be one array at least")
     mode = index_mode(mode)
+    arrays = [c for c in choices if hasattr(c, "dtype")]
+    _check_casts(arrays, np.result_type(*arrays) if arrays else x.dtype, "safe")
     shape = common_shape(x.shape, *[np.shape(c) for c in choices])  # before anything is computed
     if mode == "wrap":
         x = x % n
@@ -335,6 +339,14 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     # Of one choice every element of `a` takes it: there is a condition, for the shape of the result.
     found = _chosen([x == i for i in range(max(n - 1, 1))], choices if n > 1 else choices * 2)
     return into(out, elementwise.as_scalar(found), casting="unsafe")
+
+
+def _check_casts(arrays: Iterable[Any], dtype: DType, casting: Casting) -> None:
+    for each in arrays:
+        if not np.can_cast(each.dtype, dtype, casting):
+            raise TypeError(
+                f"Cannot cast array data from {each.dtype!r} to {dtype!r} according to the rule {casting!r}"
+            )
 
 
 @by_numpy(np.delete)
@@ -376,7 +388,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArra
     if obj.ndim > 1:
         raise ValueError(f"index array argument obj to insert must be one dimensional or scalar (obj={shown(obj)})")
     given = beside(x, values if isinstance(values, DistArray) else host_array(values, "values", x.dtype))
-    given = given.astype(x.dtype, copy=False)
+    np.empty(1, x.dtype)[...] = np.empty(1, cast_dtype(given.dtype, x.dtype))
+    given = elementwise.astype(given, x.dtype, copy=False)
     given = given.reshape((1,) * (x.ndim - given.ndim) + given.shape)
     count = int(obj.size)
     if count == 1:

@@ -298,6 +298,8 @@ def _astype(_params: tuple[Any, ...], dtype: DType) -> Call:
     def astype(x: Any, out: Any = None) -> Any:
         if dtype.kind not in "cb" and getattr(x, "dtype", dtype).kind == "c":
             x = x.real  # what numpy does after a ComplexWarning; who asked for it was warned when they asked
+        if dtype.kind in "mM" and getattr(x, "dtype", dtype).kind in "mM" and np.datetime_data(dtype)[0] == "generic":
+            x = np.asarray(x).astype(np.int64).view(dtype)  # numpy would take the unit of `x`
         if out is None:
             return np.array(x, dtype)
         np.copyto(out, x, casting="unsafe")
