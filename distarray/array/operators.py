@@ -152,8 +152,11 @@ def _compared(name: str, otherwise: bool | None) -> Callable[[AnyHandle, Operand
                     raise
             except TypeError:
                 # No loop for these dtypes: dates are never equal to numbers; long doubles, none of ours, may be.
-                if otherwise is None or getattr(getattr(other, "dtype", None), "char", "") in ("g", "G"):
+                held = getattr(other, "dtype", None)
+                if otherwise is None or getattr(held, "char", "") in ("g", "G"):
                     raise
+                if getattr(held, "kind", "") in ("m", "M"):  # spans of time whose units have no common one are an error
+                    _ = np.empty(0, self.dtype) == np.empty(0, held)
         elif otherwise is None or (_has_a_say(type(other)) and not hasattr(other, "asm8")):
             return _left_to(other, getattr(np, name), self, other)  # type: ignore[no-any-return]  # theirs
         objects = np.asarray(other)

@@ -76,7 +76,7 @@ def full(shape: ShapeLike, fill_value: Any, dtype: DTypeLike = None, **where: Un
         made = empty(shape, asarray(fill_value).dtype if dtype is None else dtype, **where)
         made[...] = fill_value
         return made
-    value = fill_value.item() if isinstance(fill_value, DistArray) else fill_value
+    value = _known(fill_value)
     wanted = fill_value.dtype if dtype is None and isinstance(fill_value, DistArray) else dtype
     return created(lambda env: creation.full(shape, value, wanted, env), **where)
 
@@ -87,20 +87,19 @@ def arange(
 ) -> DistArray:
     """Return evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if there is no `stop`.
 
-    A date or a time span may be an array without axes, whose value is computed at the call.
+    A number, a date or a time span may be an array without axes, whose value is computed at the call.
     """
     if start is None:
         if stop is None:
             raise TypeError("arange() requires stop to be specified.")
         start, stop = stop, None
-    start, stop, step = [_known_date(value) for value in (start, stop, step)]
+    start, stop, step = [_known(value) for value in (start, stop, step)]
     return created(lambda env: creation.arange(start, stop, step, dtype, env), **where)
 
 
-def _known_date(value: Any) -> Any:
-    """Return the date or the time span of an array without axes, and anything else as it is."""
-    is_date = isinstance(value, DistArray) and not value.ndim and value.dtype.kind in "mM"
-    return value.compute()[()] if is_date else value
+def _known(value: Any) -> Any:
+    """Return the number, the date or the time span of an array without axes, and anything else as it is."""
+    return value.compute()[()] if isinstance(value, DistArray) and not value.ndim else value
 
 
 @spells_where
@@ -275,6 +274,6 @@ def full_like(
         made = empty_like(x, dtype=dtype, shape=shape, **where)
         made[...] = fill_value
         return made
-    value = fill_value.item() if isinstance(fill_value, DistArray) else fill_value
+    value = _known(fill_value)
     alike, make = (partial(function, fill_value=value) for function in (creation.full_like, full))
     return _like(alike, make, x, dtype, shape, **where)

@@ -17,7 +17,15 @@ from distarray.array.array import DistArray
 from distarray.array.out import into, into_copied
 from distarray.composed.moments import masked_mean, masked_variance
 from distarray.composed.nonzero import nonzero
-from distarray.composed.ufunc_reductions import dtype_of_out, is_everything, loop_dtype, mask_of, reduce, reduced_for
+from distarray.composed.ufunc_reductions import (
+    dtype_of_out,
+    is_everything,
+    loop_dtype,
+    mask_of,
+    reduce,
+    reduced_for,
+    scanned,
+)
 from distarray.composed.ufuncs import clip_operands
 from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
@@ -267,7 +275,7 @@ def _is_of_moments(x: Any, dtype: DTypeLike, out: Any) -> bool:
 def cumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
     """Return partial sums along `axis`, or of the flattened array."""
     if out is not None and dtype is None:
-        dtype = loop_dtype(np.add, "accumulate", as_distarray(a), None, dtype_of_out(out))
+        a, dtype = scanned(np.add, as_distarray(a), None, out)
     return _put(out, reductions.cumsum(a, axis, dtype))
 
 
@@ -275,7 +283,7 @@ def cumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = 
 def cumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
     """Return partial products along `axis`, or of the flattened array."""
     if out is not None and dtype is None:
-        dtype = loop_dtype(np.multiply, "accumulate", as_distarray(a), None, dtype_of_out(out))
+        a, dtype = scanned(np.multiply, as_distarray(a), None, out)
     return _put(out, reductions.cumprod(a, axis, dtype))
 
 
@@ -285,7 +293,10 @@ def trace(
 ) -> DistArray:
     """Return the sum over the diagonal of two axes."""
     if out is not None and dtype is None:
-        dtype = loop_dtype(np.add, "reduce", as_distarray(x), None, dtype_of_out(out))
+        x = as_distarray(x)
+        dtype = loop_dtype(np.add, "reduce", x, None, dtype_of_out(out))
+        if dtype.kind == "m":
+            x, dtype = x.astype(dtype, copy=False), None  # units are those of the elements
     return _put(out, contractions.trace(x, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype))
 
 

@@ -60,6 +60,8 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
             "in NumPy 2.0)",
             DeprecationWarning,
         )
+    if {x.dtype.kind, y.dtype.kind} & {"m", "M"}:
+        np.cross(np.empty((0, 3), x.dtype), np.empty((0, 3), y.dtype))  # which multiplies in a common dtype
     if sizes == (2, 2):
         return without_number(x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0])
     made: DistArray

@@ -18,6 +18,7 @@ from distarray.arguments import (
     NOT_GIVEN,
     host_array,
     keeps_axes,
+    naming,
     normalize_axes,
     reduced_axes,
     refuse_loose_axis,
@@ -82,11 +83,14 @@ def mask_over(x: DistArray, where: Any) -> Any:
 def initial_value(initial: Any, dtype: DType) -> np.generic:
     """Return ``initial=`` as a number of `dtype`; numpy's error if it is none. An array of one element is computed."""
     if isinstance(initial, DistArray) and not initial.ndim:
-        initial = initial.item()
-    value = np.empty(1) if isinstance(initial, DistArray) else host_array(initial, "initial", dtype)
-    if value.ndim:
+        initial = initial.compute()[()]
+    given = None if hasattr(initial, "dtype") else dtype
+    if isinstance(initial, DistArray) or host_array(initial, "initial", given).ndim:
         raise ValueError(f"initial={shown(initial)}: setting an array element with a sequence.")
-    return value.reshape(1)[0]
+    value = np.empty(1, dtype)
+    with naming(initial=initial):
+        value[0] = initial
+    return value[0]
 
 
 # ------------------------------------------------------------------------------------------------------ reduce
@@ -152,6 +156,8 @@ def _reduced(
     axes = reduced_axes(axis, x.ndim)
     keep = keeps_axes(keepdims)
     loop = loop_dtype(ufunc, "reduce", x, dtype, of_out)
+    if loop.kind == "m":
+        x = x.astype(loop, copy=False)  # of units numpy's functions take those of their operand
     if len(axes) > 1 and (name not in ufunc_methods.ASSOCIATIVE or ufunc is np.lcm):  # numpy does not know it of lcm
         raise ValueError(f"reduction operation '{name}' is not reorderable, so at most one axis may be specified")
     if initial is NOT_GIVEN:
@@ -262,7 +268,7 @@ def accumulate(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, out: A
     x = as_distarray(x)
     at = _axis("accumulate", x, axis)
     if out is not None:
-        dtype = _scan_dtype(ufunc, x, dtype, out)
+        x, dtype = scanned(ufunc, x, dtype, out)
     result = ufunc_methods.accumulate(ufunc.__name__, x, at, dtype)
     return into(out, result, casting="unsafe")
 
@@ -287,15 +293,21 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = 
         dtype = as_dtype(dtype)  # before the indices are computed
     places = _host_indices(indices)
     if out is not None:
-        dtype = _scan_dtype(ufunc, x, dtype, out)
+        x, dtype = scanned(ufunc, x, dtype, out)
     result = ufunc_methods.reduceat(ufunc.__name__, x, places, at, dtype)
     return into(out, result, casting="unsafe")
 
 
-def _scan_dtype(ufunc: np.ufunc, x: DistArray, dtype: Any, out: Any) -> DType | None:
-    """Return `loop_dtype` as a ``dtype=``: none that has a unit, numpy takes that from the operand."""
-    loop = loop_dtype(ufunc, "accumulate", x, dtype, dtype_of_out(out))
-    return None if loop.kind in "mM" else loop
+def scanned(ufunc: np.ufunc, x: DistArray, dtype: Any, out: Any) -> tuple[DistArray, DType | None]:
+    """Return what is accumulated into ``out=``, and `loop_dtype` as a ``dtype=``: none that has a unit, which is that of
+    the operand.
+    """
+    of_out = dtype_of_out(out)
+    loop = loop_dtype(ufunc, "accumulate", x, dtype, of_out)
+    if loop.kind not in "mM":
+        return x, loop
+    np.empty(1, of_out)[...] = np.empty(1, loop)  # which numpy refuses where units get lost
+    return x.astype(loop, copy=False), None
 
 
 def _axis(method: str, x: DistArray, axis: Any) -> int:

@@ -162,9 +162,9 @@ def _length(start: Any, stop: Any, step: Any) -> int:
 
 
 def _date(value: Any, dtype: DType) -> Any:
-    """Return a date or a time span, of `dtype`; numpy's error if it is one and is to be the other."""
+    """Return a date or a time span, of `dtype`; numpy's error of its numbers, but for integers that are time spans."""
     held = getattr(value, "dtype", dtype)
-    if held.kind in "mM" and held.kind != dtype.kind:
+    if held.kind not in ("miu" if dtype.kind == "m" else "M"):
         raise ValueError(f"Could not convert object to NumPy {dtype.name.partition('64')[0]}: {shown(value)}")
     return np.asarray(value, dtype)[()]
 

@@ -200,9 +200,16 @@ def compressed(name: str, mask: Array, *arrays: Array) -> tuple[Array, ...]:
     return tuple([operands.box(node) for node in run(name, program())])
 
 
-def _are_comparable(one: DType, other: DType) -> bool:
+def _are_comparable(one: DType, other: DType, *, are_few: bool) -> bool:
+    """Return whether elements of one dtype may be equal to some of another one; numpy's error if it neither compares
+    them one by one, as it does those of few, nor joins them.
+    """
+    first, second = np.empty(0, one), np.empty(0, other)
+    if not are_few:
+        np.concatenate((first, second))
+    _ = first == second
     try:
-        np.equal(np.empty(0, one), np.empty(0, other))
+        np.equal(first, second)
     except TypeError:
         return False
     return True
@@ -214,7 +221,8 @@ def isin(x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
     operands = unbox("isin", (x1, x2))
     x, among = [operand_node(n, operands.env) for n in operands.nodes]
     flat = bind_reshape(among, (among.size,))
-    if not flat.size or not _are_comparable(x.dtype, flat.dtype):
+    are_few = flat.size < 10 * x.size**0.145  # for numpy
+    if (are_few and not flat.size) or not _are_comparable(x.dtype, flat.dtype, are_few=are_few) or not flat.size:
         found: Any = full(x.shape, False, np.dtype(np.bool_), operands.env)
     elif flat.size <= FEW:
         each = [bind_get(flat, slice_lens(flat.shape, 0, i, 1).squeezed((0,))) for i in range(flat.size)]

@@ -66,7 +66,10 @@ def resolved_dtype(name: str, method: str, dtype: DType, wanted: DType | None, o
     """
     if wanted is None and out is not None:
         function: np.ufunc = getattr(np, name)
-        return as_dtype(function.resolve_dtypes((out, dtype, None), casting="unsafe", reduction=True)[0])
+        found = function.resolve_dtypes((out, dtype, None), casting="unsafe", reduction=True)
+        if method != "reduce" and len({*found}) > 1:
+            raise TypeError(f"the resolved dtypes are not compatible with {name}.{method}. Resolved {found}")
+        return as_dtype(found[0])
     if wanted is not None and dtype.kind == "c" and wanted.kind in "biuf":
         dtype = wanted  # else numpy warns here of the imaginary part
     with np.errstate(all="ignore"):
