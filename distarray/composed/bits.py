@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import MAX_COUNT, choice, integer
+from distarray.arguments import MAX_COUNT, choice, integer, refuse_loose_axis
 from distarray.array.array import DistArray
 from distarray.composed.views import along, as_distarray, moveaxis
 from distarray.ops import bits, padding
@@ -24,6 +24,7 @@ def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> DistA
     x = as_distarray(a)
     if x.dtype.kind not in "biu":
         raise TypeError("Expected an input array of integer or boolean data type")
+    refuse_loose_axis(axis)
     x, axis = along(x, axis)
     x = moveaxis(x, axis, -1)
     choice(bitorder, ("big", "little"), "bitorder")
@@ -50,6 +51,7 @@ def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bit
     x = as_distarray(a)
     if x.dtype != np.uint8:
         raise TypeError("Expected an input array of unsigned byte data type")
+    refuse_loose_axis(axis)
     x, axis = along(x, axis)
     x = moveaxis(x, axis, -1)
     choice(bitorder, ("big", "little"), "bitorder")

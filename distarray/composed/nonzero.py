@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import refuse_loose_axis
 from distarray.array import elements
 from distarray.array.access import cast
 from distarray.array.array import DistArray
@@ -68,6 +69,7 @@ def flatnonzero(a: Any, /) -> DistArray:
 def compress(condition: Any, a: Any, /, axis: int | None = None, out: Any = None) -> DistArray:
     """Return the elements of `a` along `axis` where `condition` is true; of the flattened array by default."""
     x, mask = all_beside(a, condition)
+    refuse_loose_axis(axis)
     x, axis = along(x, axis)
     if mask.ndim != 1:
         raise ValueError("condition must be a 1-d array")

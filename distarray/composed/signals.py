@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import choice, host_array, naming, normalize_axes, normalize_axis, number, shown
+from distarray.arguments import (
+    choice,
+    host_array,
+    naming,
+    normalize_axes,
+    normalize_axis,
+    number,
+    refuse_loose_axis,
+    shown,
+)
 from distarray.array.array import DistArray
 from distarray.composed.histograms import placed
 from distarray.composed.views import all_beside, as_distarray, beside
@@ -320,6 +329,7 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
         # half a period up stays up
         wrapped = elementwise.where((wrapped == -high) & (step > 0), high, wrapped)
     correction = elementwise.where(abs(step) < discont, 0, wrapped - step)
+    refuse_loose_axis(axis)
     axis = normalize_axis(axis, x.ndim)
     first, rest = _part(x, axis, slice(1)), _part(x, axis, slice(1, None))
     parts = [first.astype(dtype, copy=False), (rest + correction.cumsum(axis)).astype(dtype, copy=False)]

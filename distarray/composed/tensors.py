@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import integer, integers, naming, normalize_axis, shown
+from distarray.arguments import integer, integers, naming, normalize_axis, sequence, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.views import all_beside, as_distarray, as_number, moveaxis, permute_dims, without_number
@@ -178,7 +178,7 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> DistArray:
     """Return the `x` for which ``tensordot(a, x, x.ndim)`` is `b`; `axes` of `a` are moved to its end first."""
     x, y = all_beside(a, b)
     order = list(range(x.ndim))
-    for axis in () if axes is None else integers(axes, "axes"):
+    for axis in () if axes is None else integers(sequence(axes, "axes", "integers"), "axes", truths=False):
         if axis not in order:
             raise ValueError(f"axes={shown(axes)}: there is no axis {axis} in {x.ndim} dimensions")
         order.remove(axis)

@@ -299,8 +299,8 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = 
 
 
 def scanned(ufunc: np.ufunc, x: DistArray, dtype: Any, out: Any) -> tuple[DistArray, DType | None]:
-    """Return what is accumulated into ``out=``, and `loop_dtype` as a ``dtype=``: none that has a unit, which is that of
-    the operand.
+    """Return what is accumulated into ``out=``, and `loop_dtype` as a ``dtype=``: none that has a unit, that of the
+    operand counts.
     """
     of_out = dtype_of_out(out)
     loop = loop_dtype(ufunc, "accumulate", x, dtype, of_out)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import CASTINGS, choice, memory_order, naming, shown
+from distarray.arguments import CASTINGS, choice, integer, integers, memory_order, naming, shown
 from distarray.array import writes
 from distarray.array.array import DistArray
 from distarray.array.out import check_out, hosted, into
@@ -274,7 +274,7 @@ def _core_axes(ufunc: np.ufunc, axes: Any, axis: Any, counts: Sequence[int]) -> 
                 f"{name}: axis can only be used with a single shared core dimension, not with those of the signature "
                 f"{ufunc.signature}"
             )
-        return [(axis,) * n for n in counts]
+        return [(integer(axis, "axis", truths=False),) * n for n in counts]
     if axes is None:
         return [tuple(range(-n, 0)) for n in counts]
     if not isinstance(axes, list):
@@ -287,12 +287,17 @@ def _core_axes(ufunc: np.ufunc, axes: Any, axis: Any, counts: Sequence[int]) -> 
             f"axes should be a list with an entry for all {len(counts)} inputs and outputs; entries for outputs can "
             "only be omitted if none of them has core axes."
         )
-    places = [(entry,) if hasattr(entry, "__index__") else tuple(entry) for entry in given]
-    for i, (at, n) in enumerate(zip(places, counts)):
+    places: list[tuple[int, ...]] = []
+    for i, (entry, n) in enumerate(zip(given, counts)):
+        is_one = hasattr(entry, "__index__") and not isinstance(entry, bool)
+        if n != 1 and not is_one and not isinstance(entry, tuple):
+            raise TypeError(f"{name}: axes item {i} should be a tuple.")
+        at = entry if isinstance(entry, tuple) else (entry,)
         if len(at) != n:
             raise np.exceptions.AxisError(
                 f"{name}: operand {i} has {n} core dimensions, but {len(at)} dimensions are specified by axes tuple."
             )
+        places.append(integers(at, "axes", truths=False))
     return places
 
 

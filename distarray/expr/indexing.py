@@ -339,6 +339,13 @@ def _fitting_mask(mask: IndexArray, shape: tuple[int, ...], axis: int) -> Sequen
     return (mask,) if mask.shape == extents else [np.empty(0, np.intp)] * len(extents)
 
 
+def _picks_nothing(arrays: Sequence[IndexArray]) -> bool:
+    """Return whether index arrays have no element in common; of masks that are not numpy's nobody knows here."""
+    if any(0 in array.shape for array in arrays):
+        return True
+    return any(isinstance(array, np.ndarray) and is_mask(array) and not array.any() for array in arrays)
+
+
 def _parse_general(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | Advanced:
     plain: list[tuple[Index, int]] = []
     ellipsis = None
@@ -360,6 +367,7 @@ def _parse_general(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | 
     view: list[int] = []
     terms: list[Term] = []
     arrays: list[tuple[int, IndexArray]] = []
+    extents: list[tuple[int, int]] = []  # which of the arrays are of integers, and the axes of `shape` that they index
     has_scalar_array = False
     # numpy puts the index axes where the arrays stand, unless something stands between two of them; integers count as
     # arrays here, and so does a `...` of no axes as something between.
@@ -398,10 +406,9 @@ def _parse_general(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | 
         else:
             if is_mask(item):
                 arrays += [(len(view) + i, part) for i, part in enumerate(_fitting_mask(item, shape, axis))]
-            elif isinstance(item, np.ndarray):
-                arrays.append((len(view), check_indices(item, shape[axis], axis)))
             else:
                 arrays.append((len(view), item))
+                extents.append((len(arrays) - 1, axis))
             for a in range(axis, axis + takes):
                 terms.append((len(view), 0, 1))
                 view.append(shape[a])
@@ -409,4 +416,11 @@ def _parse_general(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | 
     if not arrays:
         check_ndim(len(view), IndexError)
         return Basic(affine, not has_scalar_array and (bool(view) or ellipsis is not None))
+    is_nothing = bool(extents) and _picks_nothing([array for _, array in arrays])
+    for i, axis in extents:
+        at, array = arrays[i]
+        if is_nothing and array.shape:  # numpy looks at no index then, not even at one out of bounds
+            arrays[i] = at, np.zeros(array.shape, np.intp)
+        elif isinstance(array, np.ndarray):
+            arrays[i] = at, check_indices(array, shape[axis], axis)
     return Advanced(affine, tuple(arrays), runs[0] if len(runs) == 1 else 0)

@@ -231,7 +231,7 @@ def _conjugated(name: str, x1: Array, x2: Array) -> Operands:
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """Return the inner product along `axis`, the first operand conjugated; the other axes broadcast."""
     operands = _conjugated("vecdot", x1, x2)
-    axis = integer(axis, "axis")
+    axis = integer(axis, "axis", truths=False)
     if axis != -1:
         operands.nodes = [
             bind_get(node, moveaxis_lens(node.shape, axis, -1)) if type(node) is Expr else node
@@ -256,7 +256,7 @@ def tensordot(x1: Array, x2: Array, /, axes: int | tuple[Sequence[int], Sequence
         if len(pair) != 2:
             raise ValueError(f"axes={shown(axes)} must be an integer or two sequences of integers")
         left, right = pair  # numpy allows two ints
-    left, right = (integers(v, "axes") for v in (left, right))
+    left, right = (integers(v, "axes", truths=False) for v in (left, right))
     if any(len(set(v)) < len(v) for v in (left, right)):
         raise ValueError(f"duplicate axes are not allowed in tensordot: axes={shown(axes)}")
     own_axes = [normalize_axes(v, n.ndim, "axes") for v, n in ((left, a), (right, b))]

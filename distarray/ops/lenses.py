@@ -156,7 +156,7 @@ def split_lenses(
 
 def rot90_lens(shape: Shape, k: int = 1, axes: Sequence[int] = (0, 1)) -> Affine:
     """Return `k` quarter turns in the plane of `axes`, from the first towards the second."""
-    axes = integers(axes, "axes")
+    axes = integers(axes, "axes", truths=False)
     ndim = len(shape)
     if len(axes) != 2:
         raise ValueError(f"len(axes) must be 2, not axes={axes}")

@@ -12,11 +12,10 @@ import builtins
 import math
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
-from operator import index
 
 import numpy as np
 
-from distarray.arguments import keeps_axes, normalize_axes, normalize_axis, reduced_axes, refuse_loose_axis
+from distarray.arguments import integer, keeps_axes, normalize_axes, normalize_axis, reduced_axes, refuse_loose_axis
 from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
 from distarray.expr.bind import bind_reduce, bind_reshape, unbox
@@ -303,7 +302,7 @@ def _only_axis(axis: AxesLike) -> int | None:
         return axis  # type: ignore[return-value]  # checked where it is used
     if len(axis) != 1:
         raise ValueError(f"accumulate does not allow multiple axes: axis={axis}")
-    return index(axis[0])
+    return integer(axis[0], "axis", truths=False)
 
 
 def cumsum(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:

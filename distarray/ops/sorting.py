@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import host_array, integer, naming, normalize_axis, shown
+from distarray.arguments import host_array, integer, naming, normalize_axis, refuse_loose_axis, shown
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind, bind_get, bind_reshape, bind_tiles, unbox
 from distarray.expr.expr import Expr
@@ -75,6 +75,8 @@ def _across(
 
 def _sorted(name: str, x: Array, axis: int | None, descending: bool, stable: bool) -> Array:
     node, box = one_array(name, x)
+    if name == "argsort":
+        refuse_loose_axis(axis)
     node, axis = along(node, axis, of_numbers=name == "argsort")  # as numpy, which sorts no number, but ranks one
     moved = moveaxis(node, axis, -1)
     cut = few_rows(node, axis)
@@ -167,9 +169,13 @@ def _partitioned(name: str, a: Array, kth: Any, axis: int | None, kind: Any, ord
         with naming(kind=kind, order=order):
             np.zeros(1).partition(0, kind=kind, order=order)
     node, box = one_array(name, a)
+    if name == "argpartition":
+        refuse_loose_axis(axis)
     node, axis = along(node, axis, of_numbers=name == "argpartition")
     n = node.shape[axis]
     places = host_array(kth, "kth", kinds="iub")
+    if not places.size and not hasattr(kth, "dtype"):
+        raise TypeError(f"Partition index must be integer: kth={shown(kth)}")
     if places.dtype.kind == "b":
         raise ValueError(f"kth={shown(kth)}: Booleans unacceptable as partition index")
     if places.ndim > 1:

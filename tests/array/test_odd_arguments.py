@@ -589,3 +589,71 @@ def test_a_dtype_that_equals_another_is_not_met_in_its_place(name: str, of: Of) 
         found = call(of(np.arange(5)))
         for dtype in (found.dtype, np.asarray(found).dtype):
             assert (type(dtype), dtype.metadata) == (type(wanted), None)
+
+
+AXES: dict[str, Callable[..., Any]] = {
+    "argsort": lambda xp, x, axis: xp.argsort(x, axis=axis),
+    "argpartition": lambda xp, x, axis: xp.argpartition(x, 1, axis=axis),
+    "sort": lambda xp, x, axis: xp.sort(x, axis=axis),
+    "compress": lambda xp, x, axis: xp.compress([True, False], x, axis=axis),
+    "unwrap": lambda xp, x, axis: xp.unwrap(x, axis=axis),
+    "vecdot": lambda xp, x, axis: xp.vecdot(x, x, axis=axis),
+    "tensordot": lambda xp, x, axis: xp.tensordot(x, x, axes=(axis, axis)),
+    "apply_over_axes": lambda xp, x, axis: xp.apply_over_axes(lambda v, a: xp.sum(v, axis=a), x, axis),
+    "rot90": lambda xp, x, axis: xp.rot90(x, axes=(axis, 0)),
+    "packbits": lambda xp, x, axis: xp.packbits(x > 1, axis=axis),
+    "unpackbits": lambda xp, x, axis: xp.unpackbits((x > 1).view("u1"), axis=axis),
+    "vector_norm": lambda xp, x, axis: xp.linalg.vector_norm(x, axis=axis),
+    "norm": lambda xp, x, axis: xp.linalg.norm(x, axis=axis),
+    "matmul": lambda xp, x, axis: xp.matmul(x, x, axes=[axis, axis, axis]),
+    "cumulative_sum": lambda xp, x, axis: xp.cumulative_sum(x, axis=axis),
+    "flip": lambda xp, x, axis: xp.flip(x, axis=axis),
+}
+
+
+@pytest.mark.parametrize(
+    "axis", [True, False, (True,), [1], np.array([1]), 1.0, np.True_, 1, (1,), (0, 1), -1], ids=str
+)
+@pytest.mark.parametrize("name", AXES)
+def test_what_is_an_axis_is_numpys(name: str, axis: Any) -> None:
+    host = np.arange(12.0).reshape(3, 4)[:, :3]
+    try:
+        expected = AXES[name](np, host, axis)
+    except Exception:  # of truth values numpy's classes of errors differ
+        for eager_bytes in (1 << 20, 0):
+            with dx.config.set(eager_bytes=eager_bytes), pytest.raises((TypeError, ValueError, IndexError)):
+                AXES[name](dx, dx.asarray(host), axis)
+    else:
+        with dx.config.set(eager_bytes=0):
+            np.testing.assert_allclose(np.asarray(AXES[name](dx, dx.asarray(host), axis)), expected)
+
+
+NOTHING = [
+    (False, [9]),
+    ([9], np.zeros(0, int)),
+    (np.zeros(3, bool), [-9]),
+    ([[9]], np.zeros((0, 2), int)),
+    (None, False, [9]),
+]
+
+
+@pytest.mark.parametrize("index", NOTHING, ids=str)
+@pytest.mark.parametrize("eager_bytes", [1 << 20, 0])
+def test_an_index_of_nothing_is_not_looked_at(index: tuple[Any, ...], eager_bytes: int) -> None:
+    host = np.arange(12.0).reshape(3, 4)
+    with dx.config.set(eager_bytes=eager_bytes):
+        for convert in (False, True):
+            x = dx.asarray(host.copy())
+            items = [dx.asarray(i) if convert and isinstance(i, list) else i for i in index]
+            found = x[tuple(items)]
+            assert found.shape == host[index].shape
+            assert np.asarray(found).shape == host[index].shape
+            x[tuple(items)] = 7.0
+            np.testing.assert_array_equal(np.asarray(x), host)
+
+
+@pytest.mark.parametrize("index", [(True, [9]), (9, np.zeros(0, int)), (slice(0, 0), [9]), ([9], slice(0, 0))], ids=str)
+def test_an_index_beside_nothing_is_looked_at(index: tuple[Any, ...]) -> None:
+    for x in (np.zeros((3, 4)), dx.zeros((3, 4))):
+        with pytest.raises(IndexError):
+            x[index]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from distarray.arguments import integers, normalize_axes, normalize_axis, number, refuse_loose_axis, shown
+from distarray.arguments import integers, normalize_axes, normalize_axis, number, shown
 from distarray.expr.bind import Box, bind_get, bind_reshape
 from distarray.expr.expr import Expr
 from distarray.ops.elementwise import (
@@ -50,6 +50,8 @@ def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, o
     """Return the `ord`-norm of the elements along `axis`; of all elements by default."""
     node, _ = one_array("vector_norm", x)
     ord = _order(ord)
+    if axis is not None:
+        axis = integers(axis, "axis", truths=False) if isinstance(axis, tuple) else (_one_axis(axis),)
     axes = normalize_axes(axis, node.ndim)
     if node.dtype.kind not in "fc":
         x = astype(x, np.float64)
@@ -68,6 +70,14 @@ def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, o
     if isinstance(ord, str):
         raise ValueError(f"Invalid norm order '{ord}' for vectors")
     return pow(_sum(pow(size, ord), axis=axes, keepdims=keepdims), 1 / ord)
+
+
+def _one_axis(axis: Any) -> int:
+    """Return an axis, from anything that numpy's norms take for one: what ``int`` makes a number of."""
+    try:
+        return int(axis)
+    except (TypeError, ValueError):
+        raise TypeError(f"'axis' must be None, an integer or a tuple of integers, not {shown(axis)}") from None
 
 
 def _order(ord: Any) -> Any:
@@ -142,9 +152,10 @@ def norm(x: Array, ord: float | str | None = None, axis: AxesLike = None, keepdi
             return vector_norm(x, keepdims=keepdims)
         axes: tuple[int, ...] = tuple(range(node.ndim))
     else:
-        if not isinstance(axis, bool):
-            refuse_loose_axis(axis)
-        axes = tuple([normalize_axis(a, node.ndim) for a in integers(axis, "axis")])
+        along = axis if isinstance(axis, tuple) else (_one_axis(axis),)
+        if len(along) == 1 or ord in (None, "fro", "f"):
+            integers(along, "axis", truths=False)
+        axes = tuple([normalize_axis(a, node.ndim) for a in along])
     if len(axes) == 1:
         if isinstance(ord, str):
             raise ValueError(f"Invalid norm order '{ord}' for vectors")
