@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import callback, normalize_axis
+from distarray.arguments import callback, integers, normalize_axis
 from distarray.array.array import DistArray
 from distarray.array.out import writes_host
 from distarray.composed.blockwise import map_blocks
@@ -79,8 +79,8 @@ def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> DistA
     value = as_distarray(a)
     callback(func, "func")
     ndim = value.ndim
-    for axis in axes if np.ndim(axes) else (axes,):
-        axis = axis + ndim if axis < 0 else axis  # what it is an axis of, only the function knows
+    for axis in integers(axes, "axes", truths=False):
+        axis = normalize_axis(axis, ndim, "axes")
         made = func(value, axis)
         if made.ndim != ndim:
             made = expand_dims(made, axis)

@@ -374,6 +374,8 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = 
     else:
         x = _along_first_axis(x)
     edges = beside(x, _edges(x, bins, range, weights))
+    if x.size and np.ndim(bins) == 0:  # numpy finds even bins by numbers, and makes integers of them
+        elementwise.warn_of_lost_imaginary_part(np.result_type(x.dtype, edges.dtype), np.dtype(np.intp))
     if not edges.size:
         return zeros((0,), np.intp if weights is None else weights.dtype, team=x.team, device=x.device), edges
     n = edges.size - 1

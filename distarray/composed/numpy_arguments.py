@@ -34,7 +34,6 @@ _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...] | None] = {
     "subok": (True, False),
     "casting": ("same_kind",),
     "overwrite_input": None,
-    "hermitian": None,  # the same values, found by another algorithm
     "kind": (None, "sort", "table"),
     "allow_pickle": None,
     "fix_imports": None,

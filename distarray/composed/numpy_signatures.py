@@ -350,6 +350,8 @@ def clip(
     """
     if numpys.keys() & {"a_min", "a_max"} and not (min is None and max is None):
         raise ValueError("clip: min= and max= cannot be given with a_min= or a_max=")
+    if len(numpys.keys() & {"a_min", "a_max"}) == 1:
+        raise TypeError("clip: a_min= and a_max= go together; None is no limit, and min= and max= may stand alone")
     low, high = numpys.pop("a_min", min), numpys.pop("a_max", max)
     if numpys:
         raise TypeError(f"clip() got an unexpected keyword argument {next(iter(numpys))!r}")

@@ -111,6 +111,8 @@ def polydiv(u: Any, v: Any) -> tuple[DistArray, DistArray]:
     factors = []
     for k in range(m - n + 1):
         factors.append(scale * r[k])
+        if factors[-1].ndim:
+            raise ValueError("setting an array element with a sequence: polynomials have one axis")
         r = joining.concat([r[:k], r[k : k + n + 1] - factors[-1] * v, r[k + n + 1 :]])
     q = joining.stack(factors).astype(dtype, copy=False) if factors else _zeros(u, 1, dtype)
     # at least one coefficient is left
@@ -129,8 +131,10 @@ def polyder(p: Any, m: int = 1) -> DistArray:
     if m < 0:
         raise ValueError(f"Order of derivative must be positive (see polyint), not m={m}")
     derived = _coefficients(p)
-    for _ in range(min(m, derived.size)):  # nothing is left of it then
+    for _ in range(min(m, derived.shape[0])):  # nothing is left of it then
         derived = derived[:-1] * np.arange(derived.shape[0] - 1, 0, -1)
+    if derived.ndim > 1:
+        np.broadcast_shapes(derived[:-1].shape, (max(derived.shape[0] - 1, 0),))  # numpy differentiates once more
     return derived
 
 

@@ -299,7 +299,8 @@ def _bincount_tiles(xp: Namespace, x: Block, *weights: Block, params: Params) ->
     if xp is np and not weights and MANY_EACH * n < x.size:
         return _counted(x, n)[None, :]
     if not is_strict(xp):
-        return xp.bincount(x, *weights, minlength=n)[None, :]
+        counts = xp.bincount(x, *weights, minlength=n)[None, :]
+        return xp.astype(counts, xp.float64, copy=False) if weights else counts  # of nothing numpy counts
     if weights:
         raise NotSupportedError("weighted counts are not on strict: the standard has no bincount")
     places = xp.searchsorted(xp.sort(x), xp.arange(n + 1, device=x.device))

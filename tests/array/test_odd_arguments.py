@@ -657,3 +657,77 @@ def test_an_index_beside_nothing_is_looked_at(index: tuple[Any, ...]) -> None:
     for x in (np.zeros((3, 4)), dx.zeros((3, 4))):
         with pytest.raises(IndexError):
             x[index]
+
+
+@pytest.mark.parametrize("name", ["real", "complex", "nan", "stack", "tall", "empty"])
+@pytest.mark.parametrize("tiles", [False, True])
+def test_of_hermitian_matrices_the_lower_triangle_counts(name: str, tiles: bool) -> None:
+    rng = np.random.default_rng(0)
+    host = rng.random((3, 3))
+    upper = np.triu(np.full((3, 3), np.nan), 1)
+    hosts = {"real": host, "complex": host + 1j * host.T, "nan": host + upper, "stack": np.stack([host, host.T])}
+    a = {**hosts, "tall": rng.random((4, 3)), "empty": np.zeros((0, 0))}[name]
+    calls: list[Callable[..., Any]] = [
+        lambda xp, x: xp.linalg.pinv(x, hermitian=True),
+        lambda xp, x: xp.linalg.matrix_rank(x, hermitian=True),
+        lambda xp, x: xp.linalg.matrix_rank(x, tol=0.5, hermitian=True),
+        lambda xp, x: xp.linalg.svd(x, hermitian=True)[1],
+        lambda xp, x: xp.linalg.svd(x, compute_uv=False, hermitian=True),
+    ]
+    with dx.config.set(eager_bytes=0):
+        x = (
+            dx.asarray(a, team=dx.Team((2,), ("r",)), sharding=(*[None] * (a.ndim - 2), "r", None))
+            if tiles
+            else dx.asarray(a)
+        )
+        for call in calls:
+            try:
+                expected = call(np, a)
+            except np.linalg.LinAlgError:
+                with pytest.raises(np.linalg.LinAlgError):
+                    call(dx, x)
+            else:
+                np.testing.assert_allclose(np.asarray(call(dx, x)), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("tol", [0.5, np.array([0.1, 1.0]), np.array([[0.1], [1.0]])], ids=["one", "two", "column"])
+@pytest.mark.parametrize("shape", [(3, 3), (0, 0), (2, 0, 0), (0, 3)])
+def test_ranks_broadcast_over_their_tolerances(shape: tuple[int, ...], tol: Any) -> None:
+    host = np.random.default_rng(0).random(shape)
+    for name in ("tol", "rtol"):
+        expected = np.linalg.matrix_rank(host, **{name: tol})
+        found = dx.linalg.matrix_rank(dx.asarray(host), **{name: dx.asarray(tol)})
+        np.testing.assert_array_equal(np.asarray(found), expected)
+        assert found.shape == expected.shape
+
+
+@pytest.mark.parametrize("name", ["polyder", "polydiv"])
+def test_polynomials_of_several_axes_are_refused_where_numpy_refuses_them(name: str) -> None:
+    host = np.arange(12.0).reshape(4, 3) + 1
+    args = {"polyder": (1,), "polydiv": (host[:2],)}[name]
+    for xp in (np, dx):
+        with pytest.raises(ValueError, match=r"broadcast|sequence"):
+            getattr(xp, name)(xp.asarray(host), *args)
+
+
+def test_limits_of_numpys_names_go_together() -> None:
+    for kwargs in ({"a_min": 2}, {"a_max": 2}):
+        for xp in (np, dx):
+            with pytest.raises(TypeError):
+                xp.clip(xp.arange(4), **kwargs)
+    assert np.asarray(dx.clip(dx.arange(4), a_min=None, a_max=2)).tolist() == [0, 1, 2, 2]
+    assert np.asarray(dx.clip(dx.arange(4), max=2)).tolist() == [0, 1, 2, 2]
+
+
+def test_even_bins_of_complex_numbers_warn_of_the_part_that_is_lost() -> None:
+    host = np.arange(6) * (1 + 0.5j)
+    for xp in (np, dx):
+        with pytest.warns(np.exceptions.ComplexWarning):
+            counts, edges = xp.histogram(xp.asarray(host), 3)
+        assert np.asarray(counts).tolist() == [2, 2, 2]
+        assert edges.dtype == np.complex128
+
+
+def test_weights_of_nothing_add_up_to_floats() -> None:
+    counts, _ = dx.histogram(dx.zeros(0), 3, weights=dx.zeros(0))
+    assert counts.dtype == np.asarray(counts).dtype == np.float64

@@ -34,7 +34,7 @@ from distarray.ops.elementwise import real as _real
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.lenses import permute_lens, slice_lens
 from distarray.ops.linalg.matrices import boxed, identity_of, matrices, real_dtype
-from distarray.ops.linalg.singular import svdvals, tolerance
+from distarray.ops.linalg.singular import mirrored, svdvals, tolerance
 from distarray.ops.linalg.systems import inv, slogdet
 from distarray.ops.manipulation import expand_dims, squeeze
 from distarray.ops.reductions import any as _any
@@ -173,10 +173,11 @@ def norm(x: Array, ord: float | str | None = None, axis: AxesLike = None, keepdi
 
 
 @ready_made(1)
-def matrix_rank(x: Array, /, *, rtol: Any = None, tol: Any = None) -> Array:
+def matrix_rank(x: Array, /, *, rtol: Any = None, tol: Any = None, hermitian: bool = False) -> Array:
     """Return the number of singular values above `rtol` times the largest one (or above numpy's `tol`).
 
-    By default `rtol` is ``max(m, n)`` times the precision. `svdvals` says what is brought to one member.
+    Of matrices that are `hermitian` the lower triangle counts. By default `rtol` is ``max(m, n)`` times the precision.
+    `svdvals` says what is brought to one member.
 
     Raises
     ------
@@ -192,9 +193,10 @@ def matrix_rank(x: Array, /, *, rtol: Any = None, tol: Any = None) -> Array:
         # numpy: a vector has rank 1 unless it is zero
         return box(astype(_any(not_equal(node, 0)), np.intp))
     tol, rtol = tolerance(node, tol, "tol"), tolerance(node, rtol, "rtol")
-    s = svdvals(node)
+    s = svdvals(mirrored("matrix_rank", node) if hermitian else node)
     if 0 in node.shape[-2:]:
-        return box(count_nonzero(s, axis=-1))
+        bound = rtol if tol is None else tol
+        return box(count_nonzero(s if bound is None else greater(s, bound), axis=-1))
     largest = _max(s, axis=-1, keepdims=True)
     if tol is not None:
         bound = tol

@@ -12,8 +12,8 @@ from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.contractions import matmul
-from distarray.ops.creation import empty_like
-from distarray.ops.elementwise import divide, greater, multiply, where
+from distarray.ops.creation import empty_like, indices
+from distarray.ops.elementwise import divide, equal, greater, greater_equal, multiply, real, where
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.linalg.matrices import WHOLE, SVDResult, boxed, matrices, real_dtype, several
 from distarray.ops.linalg.orthogonal import tall_qr
@@ -29,7 +29,7 @@ SVDVALS = declare("svdvals", "block", rule=f"... i j -> ... k | {WHOLE}, k: whol
 
 
 @ready_made(1)
-def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """Return ``x = (U * S) @ Vh`` with orthonormal columns in `U`, rows in `Vh`, and `S` descending.
 
     Without `full_matrices`, a matrix that is cut and has at least twice as many rows as columns, or columns as rows,
@@ -41,6 +41,8 @@ def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any
         Whether `U` and `Vh` are square.
     compute_uv
         numpy's: without, only `S` is returned.
+    hermitian
+        Whether the lower triangle says what the upper one is.
 
     Raises
     ------
@@ -49,6 +51,8 @@ def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any
     MemoryBudgetError
         If a matrix is brought to one member and does not fit its memory budget.
     """
+    if hermitian:
+        x = one_array("svd", x)[1](mirrored("svd", x))
     if not compute_uv:
         return svdvals(x)
     node, box = matrices("svd", x)
@@ -98,6 +102,22 @@ def svdvals(x: Array, /) -> Array:
     return box(bind(SVDVALS, (node,), (*node.shape[:-2], min(node.shape[-2:])), real_dtype(node.dtype)))
 
 
+def mirrored(name: str, x: Array) -> Expr:
+    """Return hermitian matrices of the lower triangles of square ones, in a floating dtype, as numpy reads them.
+
+    Raises
+    ------
+    LinAlgError
+        If they are not square.
+    """
+    node, _ = matrices(name, x, square=True)
+    row, column = indices(node.shape[-2:], None, node.env)
+    made: Expr = where(greater_equal(row, column), node, adjoint(node))
+    if node.dtype.kind == "c":
+        made = where(equal(row, column), real(made), made)
+    return made
+
+
 @ready_made(1)
 def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
     """Return the pseudo-inverse; singular values up to `rtol` times the largest count as zero.
@@ -109,7 +129,7 @@ def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
     rtol
         By default ``max(m, n)`` times the precision.
     hermitian
-        numpy's; makes no difference.
+        Whether the lower triangle says what the upper one is.
 
     Raises
     ------
@@ -121,6 +141,8 @@ def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
         # of any dtype: there is nothing to factorise
         return empty_like(x, shape=(*given.shape[:-2], *given.shape[:-3:-1]))
     node, box = matrices("pinv", x)
+    if hermitian:
+        node = mirrored("pinv", node)
     *_, m, n = node.shape
     if rtol is None:
         rtol = max(m, n) * float(np.finfo(node.dtype).eps)
