@@ -273,7 +273,7 @@ def _edges(x: DistArray, bins: Any, range: Any, weights: Any) -> Any:  # an arra
             return n
         first, last = _outer_edges(x, range)
     dtype: DType = np.result_type(first, last, x.dtype)
-    dtype = np.result_type(dtype, float) if dtype.kind in "iu" else dtype
+    dtype = np.result_type(dtype, float) if np.issubdtype(dtype, np.integer) else dtype
     even = np.linspace(first, last, n + 1, endpoint=True, dtype=dtype)
     if (even[:-1] >= even[1:]).any():
         raise ValueError(f"Too many bins for data range. Cannot create {n} finite-sized bins.")

@@ -171,8 +171,13 @@ class Discrete(RandomStreams):
 
 
 def _whole(bound: Any, name: str) -> int:
-    """Return a bound as an integer; of floating-point numbers it is what stands before the point, as numpy's."""
+    """Return a bound as an integer; of floating-point numbers it is what stands before the point, as numpy's, of text
+    the number that it says.
+    """
     value = bound.item() if isinstance(bound, np.ndarray | np.floating) else bound
+    if isinstance(value, str | bytes):
+        with naming(**{name: bound}):
+            return int(value)
     return int(value) if isinstance(value, float) else integer(value, name)
 
 
@@ -209,6 +214,7 @@ def _as_integers(bound: Any, name: str) -> Any:
         # Lists of Python's integers beyond 63 bits would become floats.
         with naming(**{name: bound}):
             array = np.asarray(bound)
+            array = array.astype(_INT64) if array.dtype.kind in "SU" else array
         array = array if array.dtype.kind in "biu" else np.asarray(bound, object)
     if array.dtype.kind == "f" and array.ndim == 0:
         array = array.astype(_INT64)  # a number, as reductions return it

@@ -285,7 +285,7 @@ def cumulative_sum(
 
     With `include_initial` a 0 comes first.
     """
-    return _cumulative("add", x, _only_axis(axis), dtype, include_initial)
+    return _cumulative("cumulative_sum", x, _only_axis(axis), dtype, include_initial)
 
 
 @ready_made(1)
@@ -293,7 +293,7 @@ def cumulative_prod(
     x: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Array:
     """Return the products of the elements up to each one along `axis`; see `cumulative_sum`. A 1 may come first."""
-    return _cumulative("multiply", x, _only_axis(axis), dtype, include_initial)
+    return _cumulative("cumulative_prod", x, _only_axis(axis), dtype, include_initial)
 
 
 def _only_axis(axis: AxesLike) -> int | None:
@@ -307,16 +307,16 @@ def _only_axis(axis: AxesLike) -> int | None:
 
 def cumsum(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
     """Return partial sums along `axis`, or of the flattened array."""
-    return _cumulative("add", ravel(a) if axis is None else a, axis, dtype, False)
+    return _cumulative("cumsum", ravel(a) if axis is None else a, axis, dtype, False)
 
 
 def cumprod(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
     """Return partial products along `axis`, or of the flattened array."""
-    return _cumulative("multiply", ravel(a) if axis is None else a, axis, dtype, False)
+    return _cumulative("cumprod", ravel(a) if axis is None else a, axis, dtype, False)
 
 
 def _cumulative(name: str, x: Array, axis: int | None, dtype: DTypeLike | None, include_initial: bool) -> Array:
-    node, box = one_array(f"cumulative {name}", x)
+    node, box = one_array(name, x)
     refuse_loose_axis(axis)
     if node.ndim == 0:
         # A number is a row of one, as in numpy; the axis is checked against that.
@@ -327,14 +327,13 @@ def _cumulative(name: str, x: Array, axis: int | None, dtype: DTypeLike | None, 
         axis = 0
     if dtype is not None and node.dtype.kind == "m":
         # numpy's function takes the dtype that its ufunc refuses: time spans stay what they are
-        as_numpy = "cumsum" if name == "add" else "cumprod"
-        if _wanted_dtype(as_numpy, node.dtype, as_dtype(dtype)) == node.dtype:
+        if _wanted_dtype(name, node.dtype, as_dtype(dtype)) == node.dtype:
             dtype = None
-    scan = accumulate(name, node, axis, dtype)
+    scan = accumulate("add" if "sum" in name else "multiply", node, axis, dtype)
     if include_initial:
         axis = normalize_axis(axis, node.ndim)
         shape = (*node.shape[:axis], 1, *node.shape[axis + 1 :])
-        first = constant(shape, 0 if name == "add" else 1, scan.dtype, node.env)
+        first = constant(shape, 0 if "sum" in name else 1, scan.dtype, node.env)
         scan = joined([first, scan], axis, scan.dtype, node.env)
     return box(scan)
 

@@ -710,6 +710,18 @@ def test_polynomials_of_several_axes_are_refused_where_numpy_refuses_them(name: 
             getattr(xp, name)(xp.asarray(host), *args)
 
 
+@pytest.mark.parametrize("value", ["a", "5", b"5", b"a", ["5", "6"], ["a"], "5.5"], ids=repr)
+def test_bounds_of_integers_are_what_a_text_says(value: Any) -> None:
+    for bounds in ((2, value), (value, 9)):
+        try:
+            expected = np.random.default_rng(0).integers(*bounds)
+        except ValueError:
+            with pytest.raises(ValueError, match="invalid literal"):
+                dx.random.default_rng(0).integers(*bounds)
+        else:
+            assert np.shape(dx.random.default_rng(0).integers(*bounds)) == np.shape(expected)
+
+
 def test_limits_of_numpys_names_go_together() -> None:
     for kwargs in ({"a_min": 2}, {"a_max": 2}):
         for xp in (np, dx):
