@@ -49,7 +49,7 @@ COUNT_NONZERO = declare("count_nonzero", "reduce", monoid="count")
 #: numpy reduces a number by these along the axis that it would have.
 _ALONG_NUMBERS = (SUM, PROD, MAX, MIN, ANY, ALL, COUNT_NONZERO, ARGMAX, ARGMIN)
 #: Reductions whose result has the dtype that the user says.
-_OF_ANY_DTYPE = frozenset({"sum", "prod", "mean", "var", "std", "cumsum", "cumprod"})
+_OF_ANY_DTYPE = frozenset("sum prod mean var std cumsum cumprod cumulative_sum cumulative_prod".split())
 
 
 @lru_cache(maxsize=1024)
@@ -62,7 +62,7 @@ def _wanted_dtype(name: str, dtype: DType, wanted: DType) -> DType:
     """Return the dtype of a result that should be `wanted`: dates and time spans stay what they are, or are numpy's
     error.
     """
-    if name not in _OF_ANY_DTYPE or wanted == dtype or (dtype.kind not in "mM" and wanted.kind not in "mM"):
+    if name not in _OF_ANY_DTYPE or (dtype.kind not in "mM" and wanted.kind not in "mM"):
         return wanted
     return as_dtype(getattr(np, name)(np.ones(1, dtype), dtype=wanted).dtype)
 
@@ -187,7 +187,7 @@ def _arg_reduce(op: Op, x: Array, axis: int | None, keepdims: bool) -> Array:
 
 #: Associative functions of numpy that have a reduction here, in a dtype: those of extremes run in that of the array.
 _NAMED: dict[str, Callable[[Array, Axes, DType, bool], Array]] = {
-    "add": lambda x, axes, dtype, keep: sum(x, axes, dtype, keepdims=keep),
+    "add": lambda x, axes, dtype, keep: sum(x, axes, None if dtype.kind == "m" else dtype, keepdims=keep),
     "multiply": lambda x, axes, dtype, keep: prod(x, axes, dtype, keepdims=keep),
     "maximum": lambda x, axes, dtype, keep: max(_astype(x, dtype, copy=False), axes, keepdims=keep),
     "minimum": lambda x, axes, dtype, keep: min(_astype(x, dtype, copy=False), axes, keepdims=keep),
@@ -325,10 +325,9 @@ def _cumulative(name: str, x: Array, axis: int | None, dtype: DTypeLike | None, 
         if node.ndim != 1:
             raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
         axis = 0
-    if dtype is not None and node.dtype.kind == "m":
-        # numpy's function takes the dtype that its ufunc refuses: time spans stay what they are
-        if _wanted_dtype(name, node.dtype, as_dtype(dtype)) == node.dtype:
-            dtype = None
+    if dtype is not None and "m" in (node.dtype.kind, as_dtype(dtype).kind):
+        # numpy's function takes the dtype that its ufunc refuses: elements stay what they are
+        dtype = None if _wanted_dtype(name, node.dtype, as_dtype(dtype)) == node.dtype else dtype
     scan = accumulate("add" if "sum" in name else "multiply", node, axis, dtype)
     if include_initial:
         axis = normalize_axis(axis, node.ndim)

@@ -154,3 +154,24 @@ def test_what_is_accumulated_into_dates_is_refused() -> None:
     for xp, x, out in ((np, host, np.zeros(3, "m8")), (dx, dx.asarray(host), dx.zeros(3, "m8"))):
         with pytest.raises(ValueError, match="specific units"):
             xp.cumsum(x, out=out)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "cumsum", "cumulative_sum", "cumprod", "nansum"])
+@pytest.mark.parametrize("dtype", ["m8[s]", "m8[ms]", "m8", "M8[s]", "f8"])
+@pytest.mark.parametrize("held", ["m8[s]", "i8"])
+def test_the_dtype_of_a_sum_of_time_spans_is_numpys(name: str, dtype: str, held: str) -> None:
+    host = np.arange(4).astype(held)
+    try:
+        expected = getattr(np, name)(host, dtype=dtype)
+    except TypeError:
+        with pytest.raises(TypeError):
+            getattr(dx, name)(named(host), dtype=dtype)
+    else:
+        assert_same(getattr(dx, name)(named(host), dtype=dtype), expected)
+
+
+def test_even_bins_are_of_no_time_spans() -> None:
+    for xp, x in ((np, np.arange(4).astype("m8[s]")), (dx, named(np.arange(4).astype("m8[s]")))):
+        for n in (4, 0):
+            with pytest.raises(TypeError):
+                xp.histogram(x[:n], 3)
