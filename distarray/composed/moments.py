@@ -30,6 +30,8 @@ def _dtypes(x: DistArray, dtype: DTypeLike, passes_nan: bool) -> tuple[DType, DT
     nan is passed over.
     """
     result = as_dtype(dtype) if dtype is not None else np.dtype(np.float64) if x.dtype.kind in "biu" else x.dtype
+    if x.dtype.kind in "mM" and dtype is not None:
+        result = np.mean(np.ones(1, x.dtype), dtype=result).dtype  # or numpy's error
     is_wider = result == np.float16 and dtype is None and not passes_nan
     return result, np.dtype(np.float32) if is_wider else result
 

@@ -279,7 +279,7 @@ class _NonZeros(_SingleArray):
         if isinstance(block, np.ndarray):
             if len(axes) == block.ndim:
                 return _kept(self.state(dtype).type(self.total(block, dtype)), block.ndim)
-            counts = np.count_nonzero(block, axis=axes, keepdims=True) if axes else block != 0
+            counts = np.count_nonzero(block, axis=axes, keepdims=True) if axes else block.astype(np.bool_)
             return np.asarray(counts, self.state(dtype))
         xp = namespace(block)
         return xp.astype(xp.count_nonzero(block, axis=axes, keepdims=True), dtype_of(xp, dtype))

@@ -200,7 +200,7 @@ def _statistics(
         length = n if length is None or length > n else length
         part = bind_get(node, slice_lens(node.shape, axis, n - length if is_last else 0, length, 1))
         value = _STATISTICS[mode](part, axis=axis, keepdims=True)
-        if node.dtype.kind in "iu" and value.dtype.kind == "f":
+        if np.issubdtype(node.dtype, np.integer) and value.dtype.kind in "fm":  # time spans, which are not rounded
             value = elementwise.round(value)
         value = elementwise.astype(value, node.dtype, copy=False)
         made.append([broadcast_to(value, (*node.shape[:axis], width, *node.shape[axis + 1 :]))] if width else [])

@@ -12,7 +12,6 @@ from collections.abc import Generator
 import numpy as np
 
 from distarray.arguments import shown
-from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, bind_reshape, bind_tiles, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
@@ -63,7 +62,7 @@ def searchsorted(x1: Array, x2: Array, /, side: str = "left", sorter: Array = No
         except OverflowError:
             dtype = np.asarray(sought).dtype
         sought = full((), sought, dtype, operands.env)
-    as_dtype(np.searchsorted(np.zeros(1, row.dtype), np.zeros(1, sought.dtype)).dtype)
+    np.searchsorted(np.zeros(min(row.size, 1), row.dtype), np.zeros(min(sought.size, 1), sought.dtype))  # its errors
     if not order:
         return operands.box(_searched(row, sought, side))
     by = order[0]

@@ -175,3 +175,29 @@ def test_even_bins_are_of_no_time_spans() -> None:
         for n in (4, 0):
             with pytest.raises(TypeError):
                 xp.histogram(x[:n], 3)
+
+
+@pytest.mark.parametrize("dtype", ["M8[D]", "m8[s]", "f8"])
+def test_the_first_date_counts_as_zero_along_no_axis_too(dtype: str) -> None:
+    host = np.array([0, 3, 0]).astype(dtype)
+    for axis in ((), 0, None):
+        assert_same(dx.count_nonzero(named(host), axis=axis), np.count_nonzero(host, axis=axis))
+
+
+@pytest.mark.parametrize("mode", ["maximum", "mean", "median"])
+def test_time_spans_are_not_padded_by_statistics(mode: str) -> None:
+    for xp, x in ((np, np.arange(4).astype("m8[s]")), (dx, named(np.arange(4).astype("m8[s]")))):
+        with pytest.raises(TypeError, match="rint"):
+            xp.pad(x, 1, mode=mode)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i8", "c16", "m8[ms]"])
+def test_the_dtype_of_a_mean_of_some_time_spans_is_numpys(dtype: str) -> None:
+    host, mask = np.arange(4).astype("m8[s]"), np.array([True, False, True, True])
+    try:
+        expected = np.mean(host, where=mask, dtype=dtype)
+    except TypeError:
+        with pytest.raises(TypeError):
+            dx.mean(named(host), where=named(mask), dtype=dtype)
+    else:
+        assert_same(dx.mean(named(host), where=named(mask), dtype=dtype), expected)
