@@ -134,6 +134,8 @@ def nanstd(
 
 
 def _check_inexact(x: DistArray, dtype: DTypeLike, out: Any) -> None:
+    if x.dtype.kind in "mM":
+        np.nanvar(np.ones(1, x.dtype))  # which numpy refuses, whatever the dtype
     if x.dtype.kind not in "fc":
         return
     if dtype is not None and as_dtype(dtype).kind not in "fc":

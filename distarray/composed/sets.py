@@ -163,6 +163,8 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
     """Return the distinct elements of the first array that are not in the second."""
     ar1, ar2 = all_beside(ar1, ar2)  # which may be refused: before anything is computed
     (x,) = _flat("setdiff1d", (ar1,), distinct=not assume_unique)
+    if ar1.dtype.kind != ar2.dtype.kind and ar2.dtype.kind in "mMb":  # whether dates are compared is up to their number
+        (ar2,) = _flat("setdiff1d", (ar2,), distinct=not assume_unique)
     left = sets.compressed("setdiff1d", isin(x, ar2, invert=True), x)
     return left[0]
 
