@@ -348,4 +348,7 @@ def kron(a: Array, b: Array) -> Array:
 def trace(x: Array, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None) -> Array:
     """Return the sum over the diagonal of two axes (the first two, as in numpy)."""
     node, box = one_array("trace", x)
+    if dtype is not None and "m" in (node.dtype.kind, as_dtype(dtype).kind):  # numpy's leaves elements what they are
+        made = np.trace(np.ones((1, 1), node.dtype), dtype=as_dtype(dtype)).dtype
+        dtype = None if made == node.dtype else made
     return box(_sum(bind_get(node, diagonal_lens(node.shape, offset, axis1, axis2)), axis=-1, dtype=dtype))

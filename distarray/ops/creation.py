@@ -256,6 +256,6 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None, env: Environment
     wanted = np.int64 if dtype is None else dtype
     grids = []
     for axis, n in enumerate(shape):
-        along = arange(0, n, 1, wanted, env)
+        along = arange(n, None, 1, wanted, env)
         grids.append(bind_get(along, Affine(shape, ((None, 0, 0) if n == 1 else (axis, 0, 1),))))
     return grids

@@ -21,7 +21,7 @@ from distarray.arguments import (
     sequence,
     shown,
 )
-from distarray.dtypes import as_dtype
+from distarray.dtypes import as_dtype, cast_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import Box, bind_create, bind_get, bind_put, bind_reshape, unbox
 from distarray.expr.expr import Environment, Expr, Scalar
@@ -74,6 +74,8 @@ def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike | None, casting: Any) 
     dtypes = [n.dtype for n in nodes]
     choice(casting, CASTINGS, "casting")
     wanted = as_dtype(np.result_type(*dtypes) if dtype is None else dtype)
+    if wanted.kind in "mM" and dtype is not None:
+        wanted = cast_dtype(np.result_type(*dtypes), wanted)
     for d in dtypes:
         if not np.can_cast(d, wanted, casting):
             raise TypeError(f"Cannot cast array data from {d!r} to {wanted!r} according to the rule '{casting}'")

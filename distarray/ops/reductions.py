@@ -255,7 +255,10 @@ def _moments(op: Op, x: Array, axis: AxesLike, ddof: float, keepdims: bool, dtyp
 
 
 def _moment(op: Op, x: Array, axis: AxesLike, dtype: DTypeLike | None, ddof: float, *, keepdims: bool) -> Array:
-    wanted = as_dtype(dtype) if dtype is not None else one_array(op.name, x)[0].dtype
+    held = one_array(op.name, x)[0].dtype
+    wanted = as_dtype(dtype) if dtype is not None else held
+    if held.kind in "mM":
+        _result_dtype(op.name, held)  # which numpy refuses, whatever the dtype
     if wanted.kind == "c":
         # var(x) = var(real x) + var(imag x): moments are of real numbers
         x = _astype(x, wanted, copy=False)

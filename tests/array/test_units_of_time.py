@@ -201,3 +201,28 @@ def test_the_dtype_of_a_mean_of_some_time_spans_is_numpys(dtype: str) -> None:
             dx.mean(named(host), where=named(mask), dtype=dtype)
     else:
         assert_same(dx.mean(named(host), where=named(mask), dtype=dtype), expected)
+
+
+@pytest.mark.parametrize("casting", ["same_kind", "unsafe"])
+@pytest.mark.parametrize("dtype", ["m8", "M8"])
+@pytest.mark.parametrize("held", ["m8[s]", "M8[D]", "i8"])
+def test_arrays_of_times_are_joined_in_their_unit(held: str, dtype: str, casting: Any) -> None:
+    host = np.arange(3).astype(held)
+    for name in ("concatenate", "stack"):
+        try:
+            expected = getattr(np, name)([host, host], dtype=dtype, casting=casting)
+        except TypeError:
+            with pytest.raises(TypeError):
+                getattr(dx, name)([named(host), named(host)], dtype=dtype, casting=casting)
+        else:
+            found = getattr(dx, name)([named(host), named(host)], dtype=dtype, casting=casting)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(np.asarray(found).view("i8"), expected.view("i8"))
+
+
+@pytest.mark.parametrize("name", ["var", "std", "nanvar"])
+def test_times_have_no_variance(name: str) -> None:
+    for xp, x in ((np, np.arange(4).astype("m8[s]")), (dx, named(np.arange(4).astype("m8[s]")))):
+        for dtype in (None, "c16", "f8"):
+            with pytest.raises(TypeError):
+                getattr(xp, name)(x, dtype=dtype)
