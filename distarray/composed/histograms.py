@@ -512,5 +512,7 @@ def histogram2d(
     x, y = as_it_is(x), as_it_is(y)
     if x.shape != y.shape:
         raise ValueError("x and y must have the same length.")
+    if x.ndim > 1:
+        raise ValueError(f"x and y must be vectors, not of shape {x.shape}")
     counts, (along_x, along_y) = histogramdd([x, y], _along_both(bins), range, density, weights)
     return counts, along_x, along_y

@@ -23,7 +23,7 @@ from distarray.expr.errstates import divide_by_zero, quotient_name
 from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops.creation import constant, full_like
+from distarray.ops.creation import constant, full_like, operand_node
 from distarray.ops.elementwise import add, as_scalar, divide, equal, imag, multiply, real, sqrt, subtract
 from distarray.ops.elementwise import astype as _astype
 from distarray.ops.families import Array, one_array, ready_made
@@ -380,11 +380,7 @@ def average(
             return result
         return result, as_scalar(full_like(result, _count(a, axis, "average")))
     operands = unbox("average", (a, weights))
-    x, given = operands.nodes
-    if type(x) is not Expr or type(given) is not Expr:
-        if axis is None:
-            raise TypeError("Axis must be specified when shapes of a and weights differ: weights is a number")
-        raise ValueError("Shape of weights must be consistent with shape of a along specified axis: it is a number")
+    x, given = [operand_node(n, operands.env) for n in operands.nodes]
     # Boxed, so that what is small is computed at once.
     values, w = operands.box(x), operands.box(given)
     axis = None if axis is None else normalize_axes(axis, x.ndim)

@@ -743,3 +743,27 @@ def test_even_bins_of_complex_numbers_warn_of_the_part_that_is_lost() -> None:
 def test_weights_of_nothing_add_up_to_floats() -> None:
     counts, _ = dx.histogram(dx.zeros(0), 3, weights=dx.zeros(0))
     assert counts.dtype == np.asarray(counts).dtype == np.float64
+
+
+@pytest.mark.parametrize("weights", [1, 2.5, 0])
+@pytest.mark.parametrize("axis", [None, (), 0])
+@pytest.mark.parametrize("shape", [(), (3,), (3, 1), (0, 2)])
+def test_a_number_weighs_what_has_no_axes(shape: tuple[int, ...], axis: Any, weights: Any) -> None:
+    host = np.arange(float(np.prod(shape, dtype=int))).reshape(shape)
+    for dtype in ("f8", "f4"):
+        x = host.astype(dtype)
+        try:
+            expected = np.average(x, axis=axis, weights=weights)
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            with pytest.raises(type(error)):
+                dx.average(dx.asarray(x), axis=axis, weights=weights)
+        else:
+            found = dx.average(dx.asarray(x), axis=axis, weights=weights)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+def test_points_of_the_plane_are_vectors() -> None:
+    for xp in (np, dx):
+        with pytest.raises(ValueError, match=r"vector|unpack"):
+            xp.histogram2d(xp.ones((2, 2)), xp.ones((2, 2)))
