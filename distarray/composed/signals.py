@@ -30,7 +30,7 @@ from distarray.ops import differences, elementwise, joining, manipulation, searc
 from distarray.ops.families import by_numpy, ready_made
 from distarray.ops.programs import WHOLE_NBYTES
 from distarray.ops.window_products import convolution
-from distarray.types import AxesLike
+from distarray.types import AxesLike, Casting
 
 # ---------------------------------------------------------------------------------------------- convolution
 
@@ -117,8 +117,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         period = number(period, "period")
     real, complex_ = np.dtype(np.float64), np.dtype(np.complex128)
     of_values = complex_ if values.dtype.kind == "c" else real
+    rule: Casting = "safe" if period is None else "unsafe"
     for array, name, to in ((x, "x", real), (knots, "xp", real), (values, "fp", of_values)):
-        if not np.can_cast(array.dtype, to, "safe"):
+        if not np.can_cast(array.dtype, to, rule):
             raise TypeError(
                 f"{name}: Cannot cast array data from {array.dtype!r} to {to!r} according to the rule 'safe'"
             )
@@ -130,7 +131,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         if period == 0:
             raise ValueError("period must be a non-zero value")
         # In the dtype that is computed with: there is no remainder to be rounded, and no integer to be negative.
-        x, knots = x.astype(real, copy=False), knots.astype(real, copy=False)
+        x, knots, values = (a.astype(to, copy=False) for a, to in ((x, real), (knots, real), (values, of_values)))
         x, knots, values, left, right = *_one_period(x, knots, values, abs(period)), None, None
     is_small = max(knots.nbytes, values.nbytes) <= WHOLE_NBYTES
     if is_small and not x.device.startswith("strict"):  # the standard has no kernel for it

@@ -312,7 +312,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
     index = _integers(indices)
     shape = tuple(np.shape(index)) if not hasattr(index, "shape") else tuple(index.shape)
     result = (*node.shape[:axis], *shape, *node.shape[axis + 1 :])
-    if n == 0:
+    if n == 0 or not math.prod(node.shape[:axis]):  # numpy looks at no index then
         if math.prod(result) or (mode == "raise" and math.prod(shape) and math.prod(node.shape[:axis])):
             raise IndexError("cannot do a non-empty take from an empty axes.")
         return box(constant(result, 0, node.dtype, node.env))

@@ -397,7 +397,7 @@ def average(
             )
         if w.ndim > 1:
             w = permute_dims(w, sorted(range(w.ndim), key=lambda i: axes[i]))
-        w = broadcast_to(reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape))), x.shape)
+        w = reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape)))
     dtype = np.result_type(x.dtype, w.dtype, np.float64) if x.dtype.kind in "bium" else np.result_type(x.dtype, w.dtype)
     scale = sum(w, axis=axis, dtype=dtype, keepdims=keepdims)
     is_zero, kept = (one_array("average", x)[0] for x in (any(equal(scale, 0)), scale))
@@ -405,4 +405,7 @@ def average(
         raise ZeroDivisionError("Weights sum to zero, can't be normalized")
     products = multiply(_astype(values, dtype, copy=False), _astype(w, dtype, copy=False))  # one of i8 would wrap
     total = divide(sum(products, axis=axis, dtype=dtype, keepdims=keepdims), scale)
-    return (total, scale) if returned else total
+    if not returned:
+        return total
+    counted = one_array("average", scale)[0].shape == one_array("average", total)[0].shape
+    return total, scale if counted else broadcast_to(scale, one_array("average", total)[0].shape)

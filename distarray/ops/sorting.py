@@ -181,10 +181,10 @@ def _partitioned(name: str, a: Array, kth: Any, axis: int | None, kind: Any, ord
     if places.ndim > 1:
         raise ValueError(f"kth={shown(kth)}: object too deep for desired array")
     places = places.reshape(-1)
-    outside = places[(places < -n) | (places >= n)] if n else places[:0]
+    outside = places[(places < -n) | (places >= n)] if node.size else places[:0]
     if outside.size:
         raise ValueError(f"kth(={int(outside.flat[0])}) out of bounds ({n})")
-    if not places.size or not n:  # nothing has a place to stand at, so all stays where it is
+    if not places.size or not node.size:  # nothing has a place to stand at, so all stays where it is
         standing = full(node.shape, 0, np.dtype(np.intp), node.env)
         return box(node if name == "partition" else _sorted("argsort", standing, axis, False, True))
     if few_rows(node, axis) is not None:

@@ -767,3 +767,33 @@ def test_points_of_the_plane_are_vectors() -> None:
     for xp in (np, dx):
         with pytest.raises(ValueError, match=r"vector|unpack"):
             xp.histogram2d(xp.ones((2, 2)), xp.ones((2, 2)))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3), (0,)])
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("name", ["take", "compress", "partition", "argpartition"])
+def test_places_along_arrays_of_nothing_are_looked_at_as_by_numpy(name: str, axis: int, shape: tuple[int, ...]) -> None:
+    host = np.zeros(shape)
+    calls: dict[str, Callable[..., Any]] = {
+        "take": lambda xp, x: xp.take(x, [9], axis=axis),
+        "compress": lambda xp, x: xp.compress([True] * 9, x, axis=axis),
+        "partition": lambda xp, x: xp.partition(x, 9, axis=axis),
+        "argpartition": lambda xp, x: xp.argpartition(x, 9, axis=axis),
+    }
+    with dx.config.set(eager_bytes=0):
+        try:
+            expected = calls[name](np, host)
+        except IndexError:
+            with pytest.raises(IndexError):
+                calls[name](dx, dx.asarray(host))
+        else:
+            assert calls[name](dx, dx.asarray(host)).shape == expected.shape
+
+
+def test_positions_in_a_period_may_be_time_spans() -> None:
+    spans, host = np.arange(3).astype("m8[s]"), np.arange(3.0)
+    with dx.config.set(eager_bytes=0):
+        found = dx.interp(dx.asarray(spans), dx.asarray(host), dx.asarray(host), period=2)
+        np.testing.assert_array_equal(np.asarray(found), np.interp(spans, host, host, period=2))
+        with pytest.raises(TypeError, match="safe"):
+            dx.interp(dx.asarray(spans), dx.asarray(host), dx.asarray(host))
