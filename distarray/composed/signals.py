@@ -30,7 +30,7 @@ from distarray.ops import differences, elementwise, joining, manipulation, searc
 from distarray.ops.families import by_numpy, ready_made
 from distarray.ops.programs import WHOLE_NBYTES
 from distarray.ops.window_products import convolution
-from distarray.types import AxesLike, Casting
+from distarray.types import AxesLike
 
 # ---------------------------------------------------------------------------------------------- convolution
 
@@ -117,9 +117,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         period = number(period, "period")
     real, complex_ = np.dtype(np.float64), np.dtype(np.complex128)
     of_values = complex_ if values.dtype.kind == "c" else real
-    rule: Casting = "safe" if period is None else "unsafe"
     for array, name, to in ((x, "x", real), (knots, "xp", real), (values, "fp", of_values)):
-        if not np.can_cast(array.dtype, to, rule):
+        # of what lies in a period numpy makes floats
+        if not np.can_cast(array.dtype, to, "safe") and (period is None or array.dtype.kind == "c"):
             raise TypeError(
                 f"{name}: Cannot cast array data from {array.dtype!r} to {to!r} according to the rule 'safe'"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.linalg import LinAlgError
 
 from distarray.arguments import host_array, shown
 from distarray.expr.bind import bind, unbox
@@ -110,7 +111,11 @@ def mirrored(name: str, x: Array) -> Expr:
     LinAlgError
         If they are not square.
     """
-    node, _ = matrices(name, x, square=True)
+    node, _ = matrices(name, x)
+    if node.shape[-1] != node.shape[-2]:
+        raise LinAlgError(
+            f"{name}, hermitian=True: Last 2 dimensions of the array must be square, but they are {node.shape[-2:]}"
+        )
     row, column = indices(node.shape[-2:], None, node.env)
     made: Expr = where(greater_equal(row, column), node, adjoint(node))
     if node.dtype.kind == "c":
