@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -197,13 +198,16 @@ class Base:
                 break
         return block
 
-    def ready(self) -> HostArray | None:
+    def ready(self, is_written: bool = False) -> HostArray | None:
         """Return what `found` does, for an operation at the call; what is small and made from nothing is made for it,
-        and stays: to make it again each time takes longer than such operations do.
+        and stays: to make it again each time takes longer than such operations do. What is written to has to be stored
+        in any case.
         """
         block, node = self.found(), self._node
-        if block is not None or node is None or not small.is_made_at_once(node) or forced_parts.get() is not None:
+        if block is not None or node is None or forced_parts.get() is not None:
             return block
+        if not (small.is_made_at_once(node) or (is_written and small.is_made_to_be_written(node))):
+            return None
         made, warn = small.interpreter().computed([node], {})
         if warn.args[0]:
             return None  # the operation tells it
@@ -236,7 +240,7 @@ class Base:
             written in place: `lifetime.is_alone`.
         """
         if self.block is None:
-            self.ready()
+            self.ready(is_written=True)
         with lock:
             node = self._node
             if self.version != since or (node is not None and node.pin is not None):  # it lies as the user said
@@ -245,7 +249,7 @@ class Base:
             if block is None:
                 return False
             is_large = not small.is_eager(block.nbytes, self.env)
-            if is_large and (self.env.is_cluster or lens is None or not callable(value)):
+            if is_large and (self.env.is_cluster or lens is None or not (callable(value) or _is_brief(lens, self))):
                 return False
             _ = self.type  # which the node knows
             is_handed = is_handed_out(block) and (node is None or node.memo is not None)
@@ -388,6 +392,11 @@ def _fill(memory: HostArray, value: Written) -> None:
         value(memory)
     else:
         memory[...] = value
+
+
+def _is_brief(lens: Affine, base: Base) -> bool:
+    """Return whether what is written of a large base is itself no large array."""
+    return small.is_eager(prod(lens.shape) * base.type.dtype.itemsize, base.type.env)
 
 
 def forget(base: Base) -> None:

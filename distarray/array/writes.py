@@ -97,12 +97,21 @@ def _is_written_here(base: Base, lens: Lens, shape: Shape, value: Any) -> bool:
         if base.dtype.kind not in "biufc":
             return False
     else:
-        block = value._ready() if isinstance(value, Handle) and value._base.env is base.env else None
-        if block is None or block.dtype != base.dtype:
+        block: HostArray | None = None
+        if type(value) is np.ndarray:
+            block = value
+        elif isinstance(value, Handle) and value._base.env is base.env:
+            block = value._ready()
+        if block is None or (block.dtype != base.dtype and not _is_widened(block.dtype, base.dtype)):
             return False
         _check_broadcast(block.shape, shape)
         value = block
     return 0 in shape or base.write(link, value, base.version, is_alone)
+
+
+def _is_widened(dtype: DType, into: DType) -> bool:
+    """Return whether numbers of a dtype are cast to another one without loss, and so without warnings."""
+    return dtype.kind in "biufc" and into.kind in "biufc" and np.can_cast(dtype, into, "safe")
 
 
 def _is_scattered_here(x: Handle, index: Index, value: Any) -> bool:

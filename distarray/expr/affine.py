@@ -57,6 +57,8 @@ class Affine:
         Shape of the view.
     terms
         One per *source* axis: ``(axis, start, step)`` with ``step != 0``, or ``(None, start, 0)``.
+    reading
+        The steps of `read`, where they are known.
 
     Notes
     -----
@@ -70,11 +72,11 @@ class Affine:
     terms: tuple[Term, ...]
     _reading: ViewSteps | None
 
-    def __init__(self, shape: tuple[int, ...], terms: tuple[Term, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], terms: tuple[Term, ...], reading: ViewSteps | None = None) -> None:
         # The slots' own setters pass the guard of __setattr__ at a third of the price of object.__setattr__.
         _set_shape(self, shape)
         _set_terms(self, terms)
-        _set_reading(self, None)
+        _set_reading(self, reading)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Affine is immutable; {name!r} cannot be set")

@@ -391,11 +391,21 @@ def may_be_at_once(node: Expr) -> bool:
 
 def is_made_at_once(node: Expr) -> bool:
     """Return whether a node is made from nothing, and so small that it is better kept than made for each operation."""
-    op = node.op
-    if not (op.repeatable and op.family.is_created) or node.memo is not None or node.pin is not None:
+    return node.nbytes <= SENT_NBYTES and _is_made_here(node) and is_eager(node.nbytes, node.env)
+
+
+def is_made_to_be_written(node: Expr) -> bool:
+    """Return whether a node is made from nothing, and one block of this process: it may be written line by line."""
+    env = node.env
+    if not _is_made_here(node) or node.op.is_drawn or env.is_cluster or config.get("memory-limit") is not None:
         return False
-    nbytes, env = node.nbytes, node.env
-    return env.device == "cpu" and nbytes <= SENT_NBYTES and is_eager(nbytes, env)
+    return node.nbytes <= env.block_nbytes and is_eager(1, env)
+
+
+def _is_made_here(node: Expr) -> bool:
+    op = node.op
+    is_made = op.repeatable and op.family.is_created and node.memo is None and node.pin is None
+    return is_made and node.env.device == "cpu"
 
 
 def block_of(node: Expr) -> HostArray | None:

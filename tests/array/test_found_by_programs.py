@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -434,3 +435,64 @@ def test_nothing_is_put_into_nothing(mode: Any) -> None:
         for values in ([], [1.0]):
             with pytest.raises(IndexError, match="empty array"):
                 np.put(array, [0], values, mode=mode)
+
+
+#: Values of a line, as programs write them: of the array's dtype, of a narrower one, of numpy's, a number.
+LINES: dict[str, Callable[[Any], Any]] = {
+    "array": lambda n: dx.arange(n) / 3,
+    "integers": lambda n: dx.arange(n),
+    "numpy's array": lambda n: np.arange(n) / 3,
+    "numpy's integers": lambda n: np.arange(n, dtype="u1"),
+    "number": lambda n: 2.5,
+}
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=list(LINES))
+def test_lines_of_a_large_array_are_written_at_the_call(line: Callable[[int], Any]) -> None:
+    n = 800  # 5 MB, more than is computed at the call
+    x, host = dx.zeros((n, n)), np.zeros((n, n))
+    values = line(n)
+    before = x[3]
+    for i in range(0, n, 50):
+        value = values if isinstance(values, float) else values[i:]
+        x[i, i:] = value
+        x[i:, n - 1 - i] = value
+        assert x._base.block is not None  # nothing waits
+    for i in range(0, n, 50):
+        value = values if isinstance(values, float) else np.asarray(values)[i:]
+        host[i, i:] = value
+        host[i:, n - 1 - i] = value
+    assert_equal(x, host)
+    assert_equal(before, host[3])
+
+
+def test_what_reads_a_large_array_keeps_what_it_read_when_lines_are_written() -> None:
+    x = dx.zeros((800, 800))
+    twice = x * 2 + 1
+    x[3] = np.arange(800)
+    again = x * 2 + 1
+    x[3] = -1
+    assert float(twice.sum()) == 800 * 800
+    assert_equal(again[3], np.arange(800) * 2.0 + 1)
+    assert float(x.sum()) == -800
+
+
+@pytest.mark.parametrize(
+    "value", [np.arange(3) * 1j, np.arange(3.0), np.array(["1", "2", "3"]), np.zeros(4, int)], ids=str
+)
+def test_arrays_of_numpy_that_lose_something_are_written_as_numpy_writes_them(value: np.ndarray) -> None:
+    host = np.zeros((2, 3), int)
+    x = dx.asarray(host.copy())
+    with warnings.catch_warnings(record=True) as expected:
+        warnings.simplefilter("always")
+        try:
+            host[1] = value
+        except (TypeError, ValueError) as error:
+            with pytest.raises(type(error)):
+                x[1] = value
+        else:
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                x[1] = value
+            assert [w.category for w in found] == [w.category for w in expected]
+    assert_equal(x, host)
