@@ -278,6 +278,26 @@ class Base:
             self._settle(PUT)
         return True
 
+    def write_element(
+        self, at: int | tuple[int, ...], value: Any, is_alone: Callable[[Base, Expr | None], bool]
+    ) -> bool:
+        """Write a number at a position of a version without a node, and do else what `write` does."""
+        with lock:
+            block = self.block
+            if (
+                block is None
+                or is_handed_out(block)
+                or not small.is_eager(1, self.type.env)
+                or not is_alone(self, None)
+            ):
+                return False
+            try:
+                block[at] = value
+            except IndexError:
+                return False
+            self._settle(PUT)
+        return True
+
     def touch(self, since: Expr) -> bool:
         """Note that elements of a version are written that is to stay the current one: who has read it reads it anew;
         False, and nothing happens, if another one has come.

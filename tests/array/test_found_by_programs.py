@@ -496,3 +496,67 @@ def test_arrays_of_numpy_that_lose_something_are_written_as_numpy_writes_them(va
                 x[1] = value
             assert [w.category for w in found] == [w.category for w in expected]
     assert_equal(x, host)
+
+
+NUMBER_WRITES: list[Any] = [
+    2,
+    -1,
+    300,
+    2.5,
+    1j,
+    True,
+    10**30,
+    np.nan,
+    np.float32(1.5),
+    np.int8(3),
+    "1",
+    None,
+    [4],
+    [[4, 5]],
+]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1", "c16", "?", "M8[s]"])
+@pytest.mark.parametrize("at", [3, -1, (1, 2), (1, -3), 9, (1, 9), (1, 2, 0)], ids=str)
+def test_numbers_are_written_at_positions_as_numpy_writes_them(at: Any, dtype: str) -> None:
+    shape = (5,) if isinstance(at, int) else (2, 3)
+    seen, expected = [], []
+    for value in NUMBER_WRITES:
+        for xp, found in ((np, expected), (dx, seen)):
+            x: Any = xp.asarray(np.arange(6)[: np.prod(shape)].reshape(shape).astype(dtype))
+            view = x[::-1]
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                try:
+                    x[at] = value
+                    error: Any = None
+                except (TypeError, ValueError, IndexError, OverflowError) as raised:
+                    error = type(raised)
+            found.append((error, [w.category for w in told], np.asarray(x).tolist(), np.asarray(view).tolist()))
+    for value, ours, numpys in zip(NUMBER_WRITES, seen, expected, strict=True):
+        assert repr(ours) == repr(numpys) or (ours[0] and issubclass(ours[0], numpys[0])), value
+
+
+def test_numbers_of_arrays_are_written_at_positions_in_place() -> None:
+    host = np.arange(12.0).reshape(3, 4)
+    x = dx.asarray(host.copy()) + 0
+    block, row, before = x._base.block, x[1], x[1, 2]
+    twice = x * 2
+    for array in (host, x):
+        array[1, 2] -= 0.5
+        array[1, 2] /= array[0, 3]
+        array[-1, 0] = array[1, 2]
+        array[0, 0] = 7
+    assert x._base.block is block
+    assert_equal(x, host)
+    assert_equal(row, host[1])
+    assert float(before) == 6
+    assert_equal(twice, np.arange(12.0).reshape(3, 4) * 2)
+    x[0, 1] = dx.asarray([1.0])[0] * dx.asarray(3, dtype="f4")
+    assert float(x[0, 1]) == 3
+    outside = np.asarray(x)
+    x[2, 2] = -1.0
+    assert outside[2, 2] == -1
+    times = dx.asarray(np.zeros(3, "M8[ms]"))
+    times[1] = dx.asarray(np.array([5], "M8[s]"))[0]
+    assert_equal(times, np.array([0, 5000, 0], "M8[ms]"))
