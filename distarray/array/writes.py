@@ -50,7 +50,7 @@ def assign(x: Handle, index: Index, value: Any) -> None:
     """
     base = x._base
     _check_writable(x)
-    if are_integers(index) and not x._lens and _is_element_written(base, index, value):  # type: ignore[arg-type]
+    if are_integers(index) and not x._lens and _is_element_written(base, index, value):
         return
     parsed = known_index(index, x.shape)
     if parsed is None:
