@@ -560,3 +560,12 @@ def test_numbers_of_arrays_are_written_at_positions_in_place() -> None:
     times = dx.asarray(np.zeros(3, "M8[ms]"))
     times[1] = dx.asarray(np.array([5], "M8[s]"))[0]
     assert_equal(times, np.array([0, 5000, 0], "M8[ms]"))
+
+
+def test_what_waits_is_written_at_the_call_once_it_was_computed() -> None:
+    x = dx.ones((800, 800)) * 2
+    row = dx.arange(800) / 3
+    for i in range(600):  # more than a window of pending operations
+        x[i] = row
+    assert x._base.block is not None
+    assert float(x.sum()) == pytest.approx(600 * float(row.sum()) + 200 * 800 * 2)
