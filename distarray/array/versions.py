@@ -444,7 +444,7 @@ def _has_failed(node: Expr) -> bool:
 
 
 def forget_settled() -> None:
-    """Let go of what came before versions that are good."""
+    """Let go of what came before versions that are good: current ones, and those to fall back to."""
     if _before:
         with lock:
             for base in [b for b in _before if b.expr is None or b.expr.memo is not None]:
@@ -453,6 +453,8 @@ def forget_settled() -> None:
         with lock:
             if base.expr is None or _is_good(base.expr):
                 forget(base)
+            elif n_before := max([k for k, version in enumerate(base.history) if _is_good(version)], default=0):
+                base.history = base.history[n_before:]
 
 
 def still_needed(targets: Sequence[Expr]) -> list[Expr]:

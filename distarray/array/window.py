@@ -31,11 +31,13 @@ from distarray.expr.expr import ITEM, Environment, Expr, postorder
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime import evaluate, observations, small
 from distarray.runtime.homing import bring_home
-from distarray.runtime.retention import streams
+from distarray.runtime.retention import hold_much, streams
 from distarray.scoped import Scoped
 
 #: Windows that may be running on a cluster while the program goes on.
 IN_FLIGHT = 2
+#: Operations that were observed, or died, after which it is asked how much waits behind them.
+PASSED = 64
 
 
 class _Window:
@@ -338,10 +340,12 @@ def observe(nodes: Sequence[Expr], *, is_read: bool = False) -> None:
     n_places = len(window.places)
     window.places = window.places[max(n_places - len(waiting), 0) :] if waiting else []
     window.n_passed = window.n_passed + n_places - len(window.places) if waiting else 0
-    if window.n_passed and window.n_passed >= (size := config.get("window")):
-        # What a loop makes beside what it observes is a window too, once it is as long: `acc += x; float(x[0])`.
+    if window.n_passed and window.n_passed >= min(size := config.get("window"), PASSED):
+        # What a loop makes beside what it observes is a window too, once it is as long: `acc += x; float(x[0])`. Or
+        # once much is there for its sake alone.
         window.n_passed = 0
-        if any(len(postorder([n])) >= size for n in waiting if n not in window.failed and not streams(n)):
+        waiting = [n for n in waiting if n not in window.failed and not streams(n)]
+        if any(len(postorder([n])) >= size for n in waiting) or hold_much(waiting):
             window.limit = 0  # the next operation runs it
 
 

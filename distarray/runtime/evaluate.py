@@ -155,7 +155,7 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Others) -> Flig
             return _begun_in(env, targets, others) if targets else None
         others = flights.beside(others)
     aimed = {id(t) for t in targets}
-    wanted = aimed | retained(order, aimed, env)
+    wanted = aimed | retained(order, aimed, env, others)
     for c in counters.active:
         c.evaluations += 1
     if small.is_small(order, env):

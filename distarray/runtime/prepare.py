@@ -151,7 +151,7 @@ def rehearsed(targets: Sequence[Expr], stand_ins: Mapping[int, Expr], others: Ot
     if is_small([stand_ins.get(id(n), n) for n in order], env):
         return None
     aimed = {id(t) for t in targets}
-    kept_too = retained(order, {*aimed, *stand_ins}, env, is_rehearsed=True)
+    kept_too = retained(order, {*aimed, *stand_ins}, env, others, is_rehearsed=True)
     misses = plan_cache_info().misses
     found = prepare(order, aimed | kept_too, env, stand_ins, is_checked=False)
     from_cache = plan_cache_info().misses == misses

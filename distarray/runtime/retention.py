@@ -1,4 +1,9 @@
-"""Retention: which results of an evaluation are kept, because a live handle still refers to them.
+"""Retention: which results of an evaluation are kept, because a live handle still refers to them, or something that
+waits beside it reads them.
+
+A loop that updates several arrays and looks at one of them leaves the others pending, a step further each time. What
+they are made of was made for the look and would be made again for the next one, and all that came before it as well:
+from the second look on what both need is kept.
 
 What is made from nothing (an array in a file, random numbers) may be made in parts: a few rows of a large one take less
 time to read than all of it. So a read of a part makes that part alone, and it is not kept, as long as such reads have
@@ -8,12 +13,12 @@ they had to, and whoever has seen enough has not waited for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 from distarray import config, hooks
 from distarray.expr.affine import Affine
-from distarray.expr.expr import GET, Environment, Expr, calls_functions, postorder
+from distarray.expr.expr import GET, Environment, Expr, Others, calls_functions, postorder
 from distarray.runtime.memory import memory_limit, room_nbytes
 
 #: Bytes that fit anywhere.
@@ -27,11 +32,17 @@ READ_NBYTES, CLUSTER_READ_NBYTES = 1 << 18, 1 << 22
 _made_apart: WeakKeyDictionary[Expr, int] = WeakKeyDictionary()
 
 
+class _Last:
+    """The _Last evaluation is known by the newest node that it needed: what is older may have been made for it."""
+
+    seq = -1
+
+
 def retained(
-    order: Sequence[Expr], aimed: Collection[int], env: Environment, *, is_rehearsed: bool = False
+    order: Sequence[Expr], aimed: Collection[int], env: Environment, others: Others, *, is_rehearsed: bool = False
 ) -> set[int]:
     """Return the pending nodes whose results are kept although nobody asked for them: a live handle still refers to
-    them.
+    them, or pending nodes beside them need them and they are made of what an earlier evaluation may have made.
 
     Parameters
     ----------
@@ -39,6 +50,8 @@ def retained(
         All nodes of an evaluation.
     aimed
         ``id`` of those that are asked for.
+    others
+        What else is pending; None where nobody knows.
     is_rehearsed
         Whether nothing is run: reads of parts do not count.
 
@@ -49,6 +62,11 @@ def retained(
     what is largest: a handle on an array larger than memory streams.
     """
     live = _live(order, aimed)
+    since = _Last.seq
+    if not is_rehearsed:
+        _Last.seq = max([n.seq for n in order])
+    if min([n.seq for n in order if n.memo is None], default=since + 1) <= since:
+        live += [n for n in _needed_beside(order, aimed, others) if n not in live]
     if not live or config.get("retain") == "none":
         return {id(n) for n in live if n.op.family.is_write}
     if any(n.op.family.is_created for n in live):
@@ -73,8 +91,35 @@ def written(order: Sequence[Expr], aimed: Collection[int]) -> set[int]:
 
 def _live(order: Sequence[Expr], aimed: Collection[int]) -> list[Expr]:
     """Return the pending nodes that live handles refer to, that can be kept, and that nobody asked for."""
-    beside = [n for n in order if n.memo is None and id(n) not in aimed]
-    shown = {id(n): n for n in map(_shown, beside) if n is not None}
+    return _to_keep([n for n in order if n.memo is None and n.is_live and id(n) not in aimed])
+
+
+def _needed_beside(order: Sequence[Expr], aimed: Collection[int], others: Others) -> list[Expr]:
+    """Return the pending nodes of an evaluation that can be kept, that nobody asked for, and that pending nodes need
+    which it does not make.
+    """
+    made = {id(n): n for n in order if n.memo is None}
+    found: dict[int, Expr] = {}
+    pending = [n for n in others() or () if id(n) not in made]
+    seen = set(map(id, pending))
+    while pending:
+        node = pending.pop()
+        if node.memo is not None:
+            continue
+        for o in node.nodes():
+            if id(o) in made:
+                found[id(o)] = o
+            elif id(o) not in seen:
+                seen.add(id(o))
+                pending.append(o)
+    return _to_keep([n for i, n in found.items() if i not in aimed])
+
+
+def _to_keep(nodes: Iterable[Expr]) -> list[Expr]:
+    """Return what is kept for those of some pending nodes that can be kept, each once; of several results at a time
+    each is a node of its own.
+    """
+    shown = {id(n): n for n in map(_shown, nodes) if not isinstance(n.dtype, tuple)}
     return [n for n in shown.values() if n.memo is None and not n.op.repeatable and not is_beyond_memory(n)]
 
 
@@ -144,12 +189,8 @@ def _nbytes_read(reader: Expr, node: Expr) -> int:
     return nbytes
 
 
-def _shown(node: Expr) -> Expr | None:
-    """Return what is kept for a live handle on a node: what a lens shows, or what it sees of it where that is less;
-    None if there is no such handle.
-    """
-    if not node.is_live:
-        return None
+def _shown(node: Expr) -> Expr:
+    """Return what is kept for a node that is needed: what a lens shows, or what it sees of it where that is less."""
     source = node
     while source.op is GET and (pending := source.unsettled()) is not None:
         (inner,), _ = pending
@@ -170,6 +211,15 @@ def streams(node: Expr) -> bool:
     if node.op.family.is_write:
         return is_beyond_memory(node)
     return node.op.family.is_created or node.nbytes > safe_nbytes(node.env)
+
+
+def hold_much(nodes: Sequence[Expr]) -> bool:
+    """Return whether pending nodes hold more results that nothing else needs than fit anywhere, and than all that they
+    and their operands are to whoever has a handle on them.
+    """
+    order = postorder(nodes)
+    held = sum([n.nbytes for n in order if n.memo is not None and not n.is_live])
+    return held > max(FITS, sum([n.nbytes for n in order if n.is_live]))
 
 
 def is_beyond_memory(node: Expr) -> bool:

@@ -3,7 +3,6 @@
 import pickle
 import random
 import threading
-import weakref
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -276,7 +275,7 @@ def test_client_that_hears_differences_knows_what_the_scheduler_knows():
     refreshed = []
     placement = Placement.__new__(Placement)
     placement._client, placement.comm = lambda: client, comm
-    placement._listeners = weakref.WeakSet()
+    placement.lineage = None
     placement._workers, placement._names, placement._serves, placement._unreachable = {}, {}, {}, {"w1"}
     placement._homes, placement._missed, placement._moving = {}, {}, threading.RLock()
     placement._update(**plugin.state())

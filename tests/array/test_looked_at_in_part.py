@@ -1,0 +1,153 @@
+"""Loops that update several arrays and look at one of them in each step: no step makes again what earlier ones made."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.expr.expr import Expr, postorder
+from distarray.runtime import retention
+from distarray.testing import counting
+
+N = 24
+TEAM = dx.Team((3,), ("x",))
+STEPS = 30
+
+
+def copies(u: Any, v: Any) -> tuple[Any, Any]:
+    un, vn = u.copy(), v.copy()
+    u[1:-1, 1:-1] = un[1:-1, 1:-1] * 0.9 + 0.1 * vn[:-2, 1:-1]
+    v[1:-1, 1:-1] = vn[1:-1, 1:-1] * 0.9 + 0.1 * un[:-2, 1:-1]
+    u[0, :] = 0
+    v[0, :] = v[1, :]
+    v[-1, :] = v[-2, :]
+    return u, v
+
+
+def views(u: Any, v: Any) -> tuple[Any, Any]:
+    u[1:] = u[1:] * 0.9 + v[:-1] * 0.1
+    v[1:] = v[1:] * 0.9 + u[:-1] * 0.1
+    return u, v
+
+
+def whole(u: Any, v: Any) -> tuple[Any, Any]:
+    u *= 0.9
+    u += 0.1 * v
+    v *= 0.9
+    v += 0.1 * u
+    return u, v
+
+
+def functions(u: Any, v: Any) -> tuple[Any, Any]:
+    return u * 0.9 + 0.1 * v, v * 0.9 + 0.1 * u
+
+
+LOOPS = [copies, views, whole, functions]
+
+
+@pytest.fixture(autouse=True)
+def deferred() -> Iterator[None]:
+    with dx.config.set(eager_bytes=0):
+        yield
+
+
+def fields() -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.random((N, N)) for _ in range(2)]
+
+
+def n_pending(*arrays: Any) -> int:
+    return sum(node.memo is None for node in postorder([x.__dx_node__() for x in arrays]))
+
+
+def run(step: Callable[[Any, Any], tuple[Any, Any]], u: Any, v: Any) -> tuple[list[float], list[int], Any]:
+    sums, waiting = [], []
+    for _ in range(STEPS):
+        u, v = step(u, v)
+        sums.append(float(u.sum()))
+        waiting.append(0 if isinstance(u, np.ndarray) else n_pending(u, v))
+    return sums, waiting, v
+
+
+@pytest.mark.parametrize("team", [None, TEAM])
+@pytest.mark.parametrize("step", LOOPS)
+def test_what_is_not_looked_at_waits_for_one_step(step: Any, team: dx.Team | None) -> None:
+    expected, _, there = run(step, *fields())
+    sums, waiting, v = run(step, *[dx.asarray(a, team=team) for a in fields()])
+    np.testing.assert_allclose(sums, expected, rtol=1e-12)
+    assert max(waiting[3:]) == waiting[3] <= 20
+    np.testing.assert_allclose(np.asarray(v), there, rtol=1e-12)
+
+
+@pytest.mark.parametrize("step", LOOPS)
+def test_versions_to_fall_back_to_are_few(step: Any) -> None:
+    before = sum(isinstance(o, Expr) for o in gc.get_objects())
+    _, _, v = run(step, *[dx.asarray(a) for a in fields()])
+    gc.collect()
+    assert sum(isinstance(o, Expr) for o in gc.get_objects()) - before < 40
+    assert len(v._base.history) <= 4
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("step", LOOPS)
+def test_tasks_of_a_step_do_not_grow_on_a_cluster(cluster4: Any, step: Any) -> None:
+    expected, _, _ = run(step, *fields())
+    u, v = [dx.asarray(a, sharding=("x", None)) for a in fields()]
+    with dx.config.set(block_bytes=0):
+        counts = []
+        for k in range(12):
+            with counting() as counted:
+                u, v = step(u, v)
+                assert float(u.sum()) == pytest.approx(expected[k], rel=1e-12)
+            counts.append((counted.tasks, n_pending(u, v)))
+    assert len(set(counts[3:])) == 1
+
+
+def test_a_write_that_fails_falls_back_to_what_was_kept() -> None:
+    u, v = [dx.asarray(a) for a in fields()]
+    for _ in range(5):
+        u, v = whole(u, v)
+        float(u.sum())
+    good = np.asarray(v.copy()) * 1e308
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        v *= 1e308
+        v *= 1e308
+        np.asarray(v)
+    np.testing.assert_array_equal(np.asarray(v), good)
+
+
+def test_accumulators_that_nobody_looks_at_hold_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "FITS", 0)
+    x, h = fields()
+    a, b = dx.asarray(x), dx.asarray(h)
+    held = []
+    for _ in range(80):
+        g = 2 * x - 1
+        h = 0.99 * h + 0.01 * g * g
+        x = x - 0.01 * g
+        c = 2 * a - 1
+        b = 0.99 * b + 0.01 * c * c
+        a = a - 0.01 * c
+        assert float(a.sum()) == pytest.approx(float(x.sum()), rel=1e-12)
+        held.append(len([n for n in postorder([b.__dx_node__()]) if n.memo is not None]))
+    assert max(held) < 40  # of 80 versions of `a`
+    np.testing.assert_allclose(np.asarray(b), h, rtol=1e-12)
+
+
+def test_several_results_of_one_operation_are_no_value_to_keep() -> None:
+    a = np.random.default_rng(0).integers(0, 9, 60)
+    x = dx.asarray(a, team=TEAM)
+    values, counts = dx.unique_counts(x)
+    order = dx.argsort(counts)
+    float(dx.sum(x))
+    n = int(values.size)  # what is counted needs what is pending, and so does the order
+    assert n == len(np.unique(a))
+    np.testing.assert_array_equal(np.asarray(counts)[np.asarray(order)], np.sort(np.unique(a, return_counts=True)[1]))
+    found = dx.intersect1d(x, x + 1, return_indices=True)
+    for one, expected in zip(found, np.intersect1d(a, a + 1, return_indices=True), strict=True):
+        np.testing.assert_array_equal(np.asarray(one), expected)
