@@ -36,7 +36,7 @@ from distarray.scoped import Scoped
 
 #: Windows that may be running on a cluster while the program goes on.
 IN_FLIGHT = 2
-#: Operations that were observed, or died, after which it is asked how much waits behind them.
+#: Operations that were observed, or died, after which it is asked how many bytes wait behind them.
 PASSED = 64
 
 
@@ -339,14 +339,18 @@ def observe(nodes: Sequence[Expr], *, is_read: bool = False) -> None:
     window.nodes = [weakref.ref(n) for n in waiting]
     n_places = len(window.places)
     window.places = window.places[max(n_places - len(waiting), 0) :] if waiting else []
-    window.n_passed = window.n_passed + n_places - len(window.places) if waiting else 0
-    if window.n_passed and window.n_passed >= min(size := config.get("window"), PASSED):
-        # What a loop makes beside what it observes is a window too, once it is as long: `acc += x; float(x[0])`. Or
-        # once much is there for its sake alone.
+    n_passed, size = window.n_passed, config.get("window")
+    window.n_passed = n_passed + n_places - len(window.places) if waiting else 0
+    if window.n_passed // PASSED == n_passed // PASSED:
+        return
+    # What a loop makes beside what it observes is a window too, once it is as long: `acc += x; float(x[0])`. Or once
+    # much is there for its sake alone.
+    waiting = [n for n in waiting if n not in window.failed and not streams(n)]
+    is_full = window.n_passed >= size and any(len(postorder([n])) >= size for n in waiting)
+    if window.n_passed >= size:
         window.n_passed = 0
-        waiting = [n for n in waiting if n not in window.failed and not streams(n)]
-        if any(len(postorder([n])) >= size for n in waiting) or hold_much(waiting):
-            window.limit = 0  # the next operation runs it
+    if is_full or hold_much(waiting):
+        window.limit = 0  # the next operation runs it
 
 
 def _evaluate(nodes: Sequence[Expr], window: _Window) -> None:

@@ -334,7 +334,7 @@ class Explanation:
     def _facts(self) -> list[str]:
         """Return what is said below the table, a line each."""
         facts = [
-            f"{'result' if r.is_target else 'kept, a handle refers to it'}: {_shortened(r.type)}  {r.operation}"
+            f"{'result' if r.is_target else 'kept, it is needed later'}: {_shortened(r.type)}  {r.operation}"
             f"{f'  {r.line}' if r.line else ''}"
             for r in self.results
         ]

@@ -358,6 +358,7 @@ class Expr:
         "env",
         "errstate",
         "memo",
+        "n_made",
         "op",
         "operands",
         "origin",
@@ -395,6 +396,8 @@ class Expr:
         self.memo: Stored | None = None
         self.slot: weakref.ref[Slot] | None = None
         self.seq = next(_sequence)
+        #: Evaluations that made it, of which none kept it.
+        self.n_made = 0
 
     @property
     def ndim(self) -> int:

@@ -23,6 +23,9 @@ from distarray.runtime.memory import memory_limit, room_nbytes
 
 #: Bytes that fit anywhere.
 FITS = 1 << 28
+#: Times what pending nodes are to whoever has a handle on them that may be kept for their sake; what fits anywhere may
+#: in any case.
+HELD = 4
 #: Share of an array, as one over a number, that reads of parts may come to before it is made and kept.
 SHARE = 4
 #: Bytes that are made in the time that an evaluation takes, in a process and on a cluster: so many count for each, and
@@ -32,17 +35,11 @@ READ_NBYTES, CLUSTER_READ_NBYTES = 1 << 18, 1 << 22
 _made_apart: WeakKeyDictionary[Expr, int] = WeakKeyDictionary()
 
 
-class _Last:
-    """The _Last evaluation is known by the newest node that it needed: what is older may have been made for it."""
-
-    seq = -1
-
-
 def retained(
     order: Sequence[Expr], aimed: Collection[int], env: Environment, others: Others, *, is_rehearsed: bool = False
 ) -> set[int]:
     """Return the pending nodes whose results are kept although nobody asked for them: a live handle still refers to
-    them, or pending nodes beside them need them and they are made of what an earlier evaluation may have made.
+    them, or pending nodes beside them need them and they are made of what an earlier evaluation made as well.
 
     Parameters
     ----------
@@ -62,11 +59,13 @@ def retained(
     what is largest: a handle on an array larger than memory streams.
     """
     live = _live(order, aimed)
-    since = _Last.seq
+    made = [n for n in order if n.memo is None]
+    if any(n.n_made for n in made):
+        known = {*aimed, *map(id, live)}
+        live += [n for n in _needed_beside(made, env, others) if id(n) not in known]
     if not is_rehearsed:
-        _Last.seq = max([n.seq for n in order])
-    if min([n.seq for n in order if n.memo is None], default=since + 1) <= since:
-        live += [n for n in _needed_beside(order, aimed, others) if n not in live]
+        for n in made:
+            n.n_made += 1
     if not live or config.get("retain") == "none":
         return {id(n) for n in live if n.op.family.is_write}
     if any(n.op.family.is_created for n in live):
@@ -94,25 +93,36 @@ def _live(order: Sequence[Expr], aimed: Collection[int]) -> list[Expr]:
     return _to_keep([n for n in order if n.memo is None and n.is_live and id(n) not in aimed])
 
 
-def _needed_beside(order: Sequence[Expr], aimed: Collection[int], others: Others) -> list[Expr]:
-    """Return the pending nodes of an evaluation that can be kept, that nobody asked for, and that pending nodes need
-    which it does not make.
+def _needed_beside(made: Sequence[Expr], env: Environment, others: Others) -> list[Expr]:
+    """Return those of the nodes that an evaluation makes which pending nodes need that it does not make, as far as
+    there is room for them; none where one run of a cluster would have what may fail beside them.
     """
-    made = {id(n): n for n in order if n.memo is None}
+    if env.is_cluster and (config.get("errors") == "deferred" or any(n.op.may_raise or n.is_to_raise for n in made)):
+        return []
+    here = {id(n) for n in made}
     found: dict[int, Expr] = {}
-    pending = [n for n in others() or () if id(n) not in made]
+    pending = [n for n in others() or () if n.memo is None and id(n) not in here]
     seen = set(map(id, pending))
+    own = held = 0
     while pending:
         node = pending.pop()
-        if node.memo is not None:
-            continue
+        own += node.nbytes if node.is_live else 0
         for o in node.nodes():
-            if id(o) in made:
+            if id(o) in here:
                 found[id(o)] = o
             elif id(o) not in seen:
                 seen.add(id(o))
-                pending.append(o)
-    return _to_keep([n for i, n in found.items() if i not in aimed])
+                if o.memo is None:
+                    pending.append(o)
+                elif not o.is_live:
+                    held += o.nbytes
+    room = min(max(FITS, HELD * own), safe_nbytes(env)) - held
+    kept = []
+    for n in sorted(_to_keep(found.values()), key=lambda n: n.nbytes):
+        room -= n.nbytes
+        if room >= 0:
+            kept.append(n)
+    return kept
 
 
 def _to_keep(nodes: Iterable[Expr]) -> list[Expr]:

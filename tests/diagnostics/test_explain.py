@@ -275,7 +275,7 @@ def test_results_of_live_handles_are_listed_and_kept():
     z = elementwise.multiply(reductions.sum(y, axis=0), 2.0)
     found = explain([z])
     assert [(r.operation, r.is_target) for r in found.results] == [("exp", False), ("multiply", True)]
-    assert "kept, a handle refers to it: f64[16{R}64, 48]  exp" in str(found)
+    assert "kept, it is needed later: f64[16{R}64, 48]  exp" in str(found)
     with counting() as counters:
         evaluate.evaluate([z])
     assert counters.planner_calls == 0
