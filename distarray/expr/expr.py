@@ -396,8 +396,7 @@ class Expr:
         self.memo: Stored | None = None
         self.slot: weakref.ref[Slot] | None = None
         self.seq = next(_sequence)
-        #: Evaluations that made it, of which none kept it.
-        self.n_made = 0
+        self.n_made = 0  # evaluations that made it, of which none kept it
 
     @property
     def ndim(self) -> int:
