@@ -104,6 +104,16 @@ def _shallow_water(xp: Any, *given: Any) -> Any:
     return h
 
 
+def _two_fields(xp: Any, *given: Any) -> Any:
+    u, v = (xp.asarray(x, copy=True) for x in given)
+    total = 0.0
+    for _ in range(STEPS):
+        u += 0.1 * v
+        v -= 0.1 * u
+        total += float(xp.sum(u))  # and nobody looks at the other one
+    return v, total
+
+
 def _squares(count: int, scale: float = 1.0) -> Callable[[int, np.random.Generator], tuple[Host, ...]]:
     """Return what makes `count` uniform n x n arrays."""
     return lambda n, rng: tuple(scale * rng.random((n, n)) for _ in range(count))
@@ -296,6 +306,7 @@ PROGRAMS: dict[str, Everyday] = {
     "v = A @ v": Everyday("loops", _power, lambda n, rng: (rng.random((n, n)) / n,), _LOOPS),
     "conjugate gradients": Everyday("loops", _conjugate_gradients, _system, _LOOPS, waits=True),
     "shallow water": Everyday("loops", _shallow_water, _squares(3), _LOOPS, writes=True),
+    "two fields": Everyday("loops", _two_fields, _squares(2), _LOOPS, writes=True, waits=True),
     **_SCRIPTS,
     **{
         name: Everyday("small", run, operands, {"XS": (6,), "S": (25,)}, writes=True, waits=True)
