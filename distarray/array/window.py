@@ -341,7 +341,8 @@ def observe(nodes: Sequence[Expr], *, is_read: bool = False) -> None:
     window.places = window.places[max(n_places - len(waiting), 0) :] if waiting else []
     n_passed, size = window.n_passed, config.get("window")
     window.n_passed = n_passed + n_places - len(window.places) if waiting else 0
-    if window.n_passed // PASSED == n_passed // PASSED:
+    asked_after = max(1, min(size, PASSED))
+    if window.n_passed // asked_after <= n_passed // asked_after:
         return
     # What a loop makes beside what it observes is a window too, once it is as long: `acc += x; float(x[0])`. Or once
     # much is there for its sake alone.

@@ -211,7 +211,7 @@ def plan_with_inputs(
         # not loaded by those who do without
         from distarray.planner.partition import partition
 
-        if planner == "eindecomp":
+        if planner == "eindecomp" and effort != "other":
             effort = "always"
         return partition(graph, env, limits, current_rates(), inputs, effort, config.get("objective"))
 

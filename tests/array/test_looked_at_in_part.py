@@ -184,3 +184,17 @@ def test_what_may_fail_takes_nothing_with_it_that_is_kept_for_others(cluster4: A
             with pytest.raises(ValueError, match="no"):
                 np.asarray(failing)
         np.testing.assert_array_equal(np.asarray(v), 3.0)
+
+
+def test_what_waits_beside_looks_is_a_small_window_too() -> None:
+    x, y = dx.asarray(np.ones(5)), dx.asarray(np.ones(5))
+    acc = dx.zeros(5)
+    waiting = []
+    with dx.config.set(window=8):
+        for k in range(100):
+            acc = acc + x
+            y = y * 0.5
+            assert float(y[0]) == 0.5 ** (k + 1)
+            waiting.append(n_pending(acc))
+    assert max(waiting) <= 8
+    np.testing.assert_array_equal(np.asarray(acc), 100.0)
