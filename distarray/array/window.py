@@ -31,7 +31,7 @@ from distarray.expr.expr import ITEM, Environment, Expr, postorder
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime import evaluate, observations, small
 from distarray.runtime.homing import bring_home
-from distarray.runtime.retention import hold_much, streams
+from distarray.runtime.retention import hold_much, made_along, streams
 from distarray.scoped import Scoped
 
 #: Windows that may be running on a cluster while the program goes on.
@@ -355,7 +355,7 @@ def observe(nodes: Sequence[Expr], *, is_read: bool = False) -> None:
 
 
 def _evaluate(nodes: Sequence[Expr], window: _Window) -> None:
-    nodes = _with_siblings(nodes, window)
+    nodes = made_with(nodes)
     was_observed, window.observed = window.observed, (*window.observed, *nodes)
     was_waiting, window.is_waiting = window.is_waiting, True
     try:
@@ -368,13 +368,21 @@ def _evaluate(nodes: Sequence[Expr], window: _Window) -> None:
         window.observed = was_observed
 
 
-def _with_siblings(nodes: Sequence[Expr], window: _Window) -> Sequence[Expr]:
-    """Return `nodes`, and the other results of the same operations: they come of the same work."""
-    made = {id(m) for n in nodes if n.op is ITEM and (m := _made_by(n)) is not None}
-    if not made:
+def made_with(nodes: Sequence[Expr]) -> Sequence[Expr]:
+    """Return `nodes`, and what else waits in this thread that comes of the same work: the other results of their
+    operations, and what is made in the passes that make them (`made_along`).
+    """
+    env, asked = nodes[0].env, {id(n) for n in nodes}
+    beside = [n for n in _waiting(_local.window) if id(n) not in asked]
+    if not beside:
         return nodes
-    there = {id(n) for n in nodes}
-    siblings = [n for n in _waiting(window) if id(_made_by(n)) in made and id(n) not in there]
+    made = {id(m) for n in nodes if n.op is ITEM and (m := _made_by(n)) is not None}
+    siblings = [n for n in beside if id(_made_by(n)) in made] if made else []
+    beside = [n for n in beside if n.env is env]
+    if beside and not env.is_cluster:
+        order = postorder(nodes)
+        if not small.is_small(order, env):
+            siblings += made_along(order, beside)
     return (*nodes, *siblings)
 
 

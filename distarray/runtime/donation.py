@@ -19,7 +19,7 @@ from distarray.kernels.loans import is_ours, owner
 
 if TYPE_CHECKING:
     from distarray.planner.graph import Graph
-    from distarray.planner.plan import Plan
+    from distarray.planner.plan import Plan, Stage
 
 
 def donated(order: Sequence[Expr], wanted: Collection[int], others: Others) -> set[int]:
@@ -155,10 +155,19 @@ def inplace_results(plan: Plan, graph: Graph, order: Sequence[Expr], others: Oth
         readers = Counter(a.node for a in stage.reads)
         found = [a.node for a in stage.reads if a.node in free and not a.path]
         found = [i for i in found if last[i] == number and readers[i] == 1]
-        for _, made in stage.stores:
+        for register, made in stage.stores:
             kind = nodes[made].shape, nodes[made].dtype
             alike = [i for i in found if i not in taken and (nodes[i].shape, nodes[i].dtype) == kind]
             if alike:
-                result[made] = alike[0]
-                taken.add(alike[0])
+                result[made] = alike[0] if len(alike) == 1 else _free_first(alike, stage, register)
+                taken.add(result[made])
     return result
+
+
+def _free_first(donors: Sequence[int], stage: Stage, register: int) -> int:
+    """Return one of the operands of a program that its result in a register may take over: where there is one that is
+    read no later than the result is made, so that it is not made elsewhere and copied.
+    """
+    later = [x for i in stage.instructions[register - len(stage.reads) + 1 :] for x in i.inputs]
+    read_later = {stage.reads[x].node for x in later if type(x) is int and x < len(stage.reads)}
+    return next((i for i in donors if i not in read_later), donors[0])

@@ -1,9 +1,10 @@
-"""Retention: which results of an evaluation are kept, because a live handle still refers to them, or something that
-waits beside it reads them.
+"""Retention: which results of an evaluation are made and kept, because a live handle still refers to them, or something
+that waits beside it reads them.
 
 A loop that updates several arrays and looks at one of them leaves the others pending, a step further each time. What
 they are made of was made for the look and would be made again for the next one, and all that came before it as well:
-from the second look on what both need is kept.
+from the second look on what both need is kept. In this process those that take no memory, since they replace what they
+are made of, are made along: then nothing waits.
 
 What is made from nothing (an array in a file, random numbers) may be made in parts: a few rows of a large one take less
 time to read than all of it. So a read of a part makes that part alone, and it is not kept, as long as such reads have
@@ -14,6 +15,7 @@ they had to, and whoever has seen enough has not waited for the rest.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from math import prod
 from weakref import WeakKeyDictionary
 
 from distarray import config, hooks
@@ -86,6 +88,61 @@ def retained(
 def written(order: Sequence[Expr], aimed: Collection[int]) -> set[int]:
     """Return those of the pending nodes whose results are kept in any case: written bases. See `retained`."""
     return {id(n) for n in _live(order, aimed) if n.op.family.is_write}
+
+
+def made_along(order: Sequence[Expr], beside: Sequence[Expr]) -> list[Expr]:
+    """Return the pending nodes that an evaluation of this process makes though nobody asked for them: they read what it
+    reads or makes, and take no more memory than what is needed no more then, because they replace it.
+
+    Parameters
+    ----------
+    order
+        All nodes of the evaluation.
+    beside
+        Pending nodes that live handles refer to, of the same environment.
+
+    Notes
+    -----
+    A loop that updates several arrays and looks at one of them has the same work in each step so, and no array waits.
+    All of them take no more bytes than the evaluation does without them.
+    """
+    here, room = {id(n) for n in order}, sum([n.nbytes for n in order])
+    if 2 * room > safe_nbytes(order[0].env) or config.get("retain") == "none":
+        return []
+    along = []
+    for node in beside:
+        nbytes = None if id(node) in here else _nbytes_along(node, here)
+        if nbytes is not None and nbytes <= room:
+            room -= nbytes
+            along.append(node)
+    return along
+
+
+def _nbytes_along(node: Expr, here: Collection[int]) -> int | None:
+    """Return the bytes that go to and from memory to make a pending node beside the nodes `here`; None if it reads none
+    of these, needs memory, or may fail.
+    """
+    passed = read = made = freed = 0
+    waiting, seen = [node], {id(node)}
+    while waiting:
+        n = waiting.pop()
+        family = n.op.family
+        if not (family.is_fused or n.op is GET) or n.op.may_raise or n.is_to_raise or n.pin is not None:
+            return None
+        if n.op is not GET:
+            passed += n.nbytes if n.op.kind != "put" else prod(n.runtime.shape) * n.dtype.itemsize
+        for o in n.nodes():
+            if id(o) in seen:
+                continue
+            seen.add(id(o))
+            if id(o) in here:
+                read += o.nbytes
+                made += o.nbytes if o.memo is None else 0
+            elif o.memo is None:
+                waiting.append(o)
+            freed += o.nbytes if o.memo is not None and not o.is_live else 0
+    is_free = (read and node.nbytes <= freed) or (made and node.nbytes <= made // 16)
+    return passed if is_free else None
 
 
 def _live(order: Sequence[Expr], aimed: Collection[int]) -> list[Expr]:

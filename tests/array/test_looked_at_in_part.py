@@ -198,3 +198,80 @@ def test_what_waits_beside_looks_is_a_small_window_too() -> None:
             waiting.append(n_pending(acc))
     assert max(waiting) <= 8
     np.testing.assert_array_equal(np.asarray(acc), 100.0)
+
+
+@pytest.mark.parametrize("team", [None, TEAM])
+@pytest.mark.parametrize("step", LOOPS)
+def test_what_replaces_what_is_read_is_made_in_the_same_run(step: Any, team: dx.Team | None) -> None:
+    expected, _, there = run(step, *fields())
+    with dx.config.set(block_bytes=0):
+        sums, waiting, v = run(step, *[dx.asarray(a, team=team) for a in fields()])
+    np.testing.assert_allclose(sums, expected, rtol=1e-12)
+    assert set(waiting[1:]) == {0}  # the arrays that are given are not ours to replace
+    np.testing.assert_array_equal(np.asarray(v), there)
+
+
+def test_both_results_of_a_pass_lie_where_their_last_versions_lay() -> None:
+    with dx.config.set(block_bytes=0):
+        u, v = [dx.asarray(a, copy=True) for a in fields()]
+
+        def places() -> list[int]:
+            return [x.__dx_node__().stored.blocks[0].ctypes.data for x in (u, v)]
+
+        float((u + v).sum())
+        seen = []
+        for _ in range(4):
+            u += 0.1 * v
+            v -= 0.1 * u
+            float(u.sum())
+            seen.append(places())
+    assert seen == seen[:1] * 4 and len(set(seen[0])) == 2
+
+
+def test_statistics_of_what_is_made_are_made_in_its_pass() -> None:
+    a, b = fields()
+    with dx.config.set(block_bytes=0):
+        y = dx.sqrt(dx.asarray(a)) + b
+        total, most = y.sum(), y.max(axis=0)
+        del y
+        with counting() as counted:
+            assert float(total) == pytest.approx((np.sqrt(a) + b).sum(), rel=1e-12)
+        assert most.__dx_node__().memo is not None
+        assert counted.evaluations == 1
+    np.testing.assert_array_equal(np.asarray(most), (np.sqrt(a) + b).max(axis=0))
+
+
+def another_array(x: Any) -> Any:
+    return x + 1  # as large as `x`, which stays
+
+
+def of_other_arrays(x: Any) -> Any:
+    del x
+    return dx.asarray(fields()[1], copy=True) * 2
+
+
+def of_a_product(x: Any) -> Any:
+    return (x @ x.T).sum(axis=0)
+
+
+@pytest.mark.parametrize("beside", [another_array, of_other_arrays, of_a_product])
+def test_what_takes_memory_or_passes_of_its_own_waits(beside: Callable[[Any], Any]) -> None:
+    with dx.config.set(block_bytes=0):
+        x = dx.asarray(fields()[0], copy=True) * 2
+        other = beside(x)
+        float(x.sum())
+        assert other.__dx_node__().memo is None
+
+
+def test_explain_says_what_is_made_along() -> None:
+    with dx.config.set(block_bytes=0):
+        u, v = [dx.asarray(a, copy=True) for a in fields()]
+        float((u + v).sum())
+        u += 0.1 * v
+        v -= 0.1 * u
+        s = u.sum()
+        said = dx.explain(s)
+        with counting() as counted:
+            float(s)
+    assert counted.tasks == said.tasks
+    assert [r.operation for r in said.results if r.is_target] == ["sum", "subtract"]
