@@ -8,6 +8,8 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Generic, NamedTuple, TypeVar
 
+from distarray.forks import free_in_child
+
 
 class CacheInfo(NamedTuple):
     """A CacheInfo is the counters of a cache, as ``functools.lru_cache`` names them."""
@@ -53,7 +55,7 @@ class LRUCache(Generic[T]):
     def __init__(self) -> None:
         self._values: dict[Hashable, _Remembered[T]] = {}
         self._now = 0
-        self._lock = threading.Lock()
+        self._lock = free_in_child(threading.Lock())
         self._hits = self._misses = 0
         self._maxsize = 0
 

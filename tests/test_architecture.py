@@ -16,7 +16,8 @@ from helpers import no_garbage_collected
 from distarray.composed.placing import WhereAndLayout
 
 LEAVES = set(
-    "arguments caches config deferral dtypes errors hooks lazy scoped tables types union_find version weak".split()
+    "arguments caches config deferral dtypes errors forks hooks lazy scoped tables types".split()
+    + "union_find version weak".split()
 )
 #: Of a file, and of a function without its docstring.
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 600, 80

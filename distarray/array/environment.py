@@ -14,6 +14,7 @@ from distarray import config, hooks
 from distarray.arguments import shown
 from distarray.errors import NotSupportedError
 from distarray.expr.expr import Environment
+from distarray.forks import free_in_child
 from distarray.kernels.devices import n_devices
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime import members
@@ -51,7 +52,7 @@ _used: ContextVar[tuple[TeamLike, str | None]] = ContextVar("distarray environme
 forced_parts: ContextVar[int | None] = ContextVar("distarray tiles", default=None)
 #: Of how many axes at most.
 _FORCED_AXES = 3
-_lock = threading.Lock()
+_lock = free_in_child(threading.Lock())
 _process_environments: dict[str, Environment] = {}
 #: Of other teams, by their `id` and device: what an environment that lives knows cannot be another team's.
 _environments: WeakValueDictionary[tuple[int, str], Environment] = WeakValueDictionary()

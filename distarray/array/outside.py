@@ -16,10 +16,11 @@ from distarray.array import elements, versions, window
 from distarray.array.access import copied
 from distarray.array.versions import Base
 from distarray.expr.expr import PUT, Expr
+from distarray.forks import free_in_child
 from distarray.kernels import loans
 
 #: Held while it is computed what is written to memory that stays: each write reads what the one before has written.
-_lock = threading.RLock()
+_lock = free_in_child(threading.RLock())
 
 
 def apart(node: Expr) -> Expr:

@@ -18,13 +18,14 @@ from distarray.array.versions import Base
 from distarray.expr.crossing import note_pending
 from distarray.expr.expr import Environment, Expr, Stored, postorder
 from distarray.expr.lens import Lens
+from distarray.forks import free_in_child
 from distarray.kernels.loans import lend
 from distarray.runtime.arrivals import environment_here, settle_here, undistributed
 
 #: An operand in a record: the number of an earlier record, or a scalar.
 Record = tuple[Any, ...]
 
-_lock = threading.RLock()
+_lock = free_in_child(threading.RLock())
 
 
 def reduce_handle(x: Handle) -> tuple[Any, ...]:

@@ -29,6 +29,7 @@ from distarray.errors import DeletedArrayError, MemoryBudgetError
 from distarray.expr.expr import PUT, Environment, Expr, Scalar, Slot, postorder
 from distarray.expr.lens import Affine, Lens
 from distarray.expr.op import Op
+from distarray.forks import free_in_child
 from distarray.kernels.loans import is_handed_out
 from distarray.runtime import observations, small
 from distarray.runtime.memory import is_limit_set
@@ -37,7 +38,7 @@ from distarray.types import DType, HostArray, Shape
 
 #: Orders the writes of all threads: held while a base goes from one version to the next, a few instructions that take
 #: no other lock and run nothing. A finalizer may write to an array at any allocation, hence reentrant.
-lock = threading.RLock()
+lock = free_in_child(threading.RLock())
 #: Bases with a version that may still fail.
 _unsettled: weakref.WeakSet[Base] = weakref.WeakSet()
 #: Of bases whose members may have too little memory the versions before the current one, as long as something pending

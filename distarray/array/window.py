@@ -28,6 +28,7 @@ from distarray import config, hooks
 from distarray.array import versions
 from distarray.errors import PACKAGE
 from distarray.expr.expr import ITEM, Environment, Expr, postorder
+from distarray.forks import free_in_child
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime import evaluate, observations, small
 from distarray.runtime.homing import bring_home
@@ -87,7 +88,7 @@ class _ThreadWindow(threading.local):
         return self.inner if is_inside_task() else self.outer
 
 
-_lock = threading.RLock()  # a finalizer may ask, too
+_lock = free_in_child(threading.RLock())  # a finalizer may ask, too
 #: Of all threads; those of threads that have ended as long as somebody has an array that waits in them.
 _windows: list[tuple[weakref.ref[_Life], _Window]] = []
 _local = _ThreadWindow()

@@ -21,12 +21,13 @@ from distarray.composed.placing import Where
 from distarray.composed.random_parameters import Parameter, drawn_shape
 from distarray.dtypes import as_dtype
 from distarray.expr.op import Op
+from distarray.forks import free_in_child
 from distarray.ops import elementwise
 from distarray.ops.random import DRAWN, RANDOM_BITS, RANDOM_NORMAL, RANDOM_UNIFORM, drawn, sampled
 from distarray.types import DType, DTypeLike
 
 #: Two threads that draw from one generator draw different arrays.
-_counting = threading.Lock()
+_counting = free_in_child(threading.Lock())
 
 
 class SplitMix64:

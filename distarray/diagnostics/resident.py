@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from distarray.forks import free_in_child
 from distarray.kernels.buffers import POOL, resident_nbytes
 from distarray.runtime.clients import asked
 
@@ -47,7 +48,7 @@ class _Lookout:
 
 
 _watches: dict[str, _Lookout] = {}
-_lock = threading.Lock()
+_lock = free_in_child(threading.Lock())
 
 
 def start(name: str) -> None:

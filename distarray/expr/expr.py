@@ -22,6 +22,7 @@ from distarray.dtypes import CANONICAL
 from distarray.errors import PACKAGE
 from distarray.expr.errstates import ErrState, is_heard_at_once
 from distarray.expr.op import Op, declare
+from distarray.forks import free_in_child
 from distarray.lazy import loaded, options
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -44,7 +45,7 @@ ITEM = declare("item", "item")
 RESHARD = declare("reshard", "map", is_identity=True)
 
 _sequence = itertools.count()
-_slots_lock = threading.RLock()
+_slots_lock = free_in_child(threading.RLock())
 _NO_MESH = Mesh()
 #: Bytes up to which an array stays one block, and what they are where threads of one process share it.
 BLOCK_NBYTES, PROCESS_BLOCK_NBYTES = 1 << 20, 64 << 20
@@ -573,9 +574,7 @@ Others: TypeAlias = Callable[[], Iterable[Expr] | None]
 
 
 def postorder(targets: Iterable[Expr], up_to: Op | None = None) -> list[Expr]:
-    """Return all nodes that `targets` need, operands before users, ending at those with a memo, and of `up_to`
-    (included).
-    """
+    """Return the nodes that `targets` need, operands before users, up to those with a memo or of `up_to`, and these."""
     order: list[Expr] = []
     seen: set[int] = set()
     # None stands on a node whose operands are all listed.

@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from distarray.forks import free_in_child
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Below this malloc recycles by itself, and a lease costs more than the pages.
@@ -104,13 +106,13 @@ class BufferPool:
         self._lent_nbytes = 0
         # A finalizer may run at any allocation, one made under the lock included, so it only appends here.
         self._returned: deque[_Memory] = deque()
-        self._lock = threading.Lock()
+        self._lock = free_in_child(threading.Lock())
         #: What tasks were granted, and threads without one; and by thread what its task was.
         self._grants: set[_Grant] = set()
         self._outside = _Grant()
         self._own = threading.local()
         #: Who has it may wait for room.
-        self._turn = threading.Lock()
+        self._turn = free_in_child(threading.Lock())
 
     def take(self, shape: Sequence[int], dtype: DTypeLike, layout: str | Sequence[int] = "C") -> Array:
         """Return an array whose elements are not initialised.

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray import hooks
+from distarray.forks import in_child
 
 #: Runs and seconds before something is compiled, which takes about as long.
 ENOUGH_RUNS, ENOUGH_SECONDS = 3, 0.25
@@ -155,8 +156,7 @@ class Compiler:
 
 #: The one of this process.
 COMPILER = Compiler()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=COMPILER.forked)
+in_child(COMPILER.forked)
 
 
 def loaded(text: str) -> Callable[..., None]:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from distarray.errors import NotSupportedError
+from distarray.forks import free_in_child
 from distarray.kernels.backends import Backend, transport
 from distarray.kernels.cuda_code import CUDA
 from distarray.kernels.cuda_loops import BLOCK, MAX_ELEMENTS, elementwise_source, n_at_once, nest_of
@@ -310,7 +311,7 @@ def _steps(x: Block, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*(0,) * (len(shape) - x.ndim), *steps)
 
 
-_compiling = threading.Lock()
+_compiling = free_in_child(threading.Lock())
 
 
 def _kernel(source: str, name: str) -> Any:

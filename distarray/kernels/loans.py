@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.forks import free_in_child
 from distarray.kernels.buffers import POOL, SMALLEST, Lease
 from distarray.kernels.slices import copy_by_threads
 from distarray.types import HostArray, Shape
@@ -53,7 +54,7 @@ _loans: dict[int, weakref.ref[_Loan]] = {}
 #: Arrays on the memory of others, by their ``id``.
 _foreign: dict[int, weakref.ref[HostArray]] = {}
 #: Reentrant: a finalizer may lend too.
-_lock = threading.RLock()
+_lock = free_in_child(threading.RLock())
 
 
 def lend(block: Any, *, writeable: bool = False, stays: bool = False) -> Any:

@@ -22,6 +22,7 @@ from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.indexing import check_indices
 from distarray.expr.lens import windows_of
 from distarray.expr.params import IndexParams
+from distarray.forks import free_in_child
 from distarray.kernels import fourier, ufuncs, window_products
 from distarray.kernels.masks import where_true
 from distarray.kernels.namespaces import Block, Namespace, Params, dtype_of, indices, is_strict, placed
@@ -159,7 +160,7 @@ class _Table(dict[str, Callable[..., Any]]):
     def __init__(self, here: dict[str, Callable[..., Any]], name: str, *files: str) -> None:
         super().__init__(here)
         self._name, self._files = name, files
-        self._lock = threading.Lock()  # tasks of several threads may ask first
+        self._lock = free_in_child(threading.Lock())  # tasks of several threads may ask first
 
     def __missing__(self, kernel: str) -> Callable[..., Any]:
         with self._lock:

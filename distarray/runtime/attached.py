@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from distarray.errors import BlocksLostError
+from distarray.forks import free_in_child
 
 #: Between looks at whether the scheduler still knows blocks that are waited for.
 _LOOK_SECONDS = 0.25
@@ -23,7 +24,7 @@ _GONE = frozenset({None, "released", "forgotten"})
 
 #: Futures of keys that another client, or nobody, may hold.
 _attached: weakref.WeakSet[Any] = weakref.WeakSet()
-_attaching = threading.Lock()
+_attaching = free_in_child(threading.Lock())
 
 
 def thread_state() -> Any:

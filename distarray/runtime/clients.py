@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from distarray.arguments import shown
 from distarray.errors import ShardingError
 from distarray.expr.expr import Environment
+from distarray.forks import free_in_child, in_child
 from distarray.kernels.inside import is_inside_task, is_on_worker
 from distarray.lazy import loaded
 from distarray.runtime.connections import await_start, check_synchronous, gone, is_open
@@ -76,7 +77,7 @@ def active_client() -> Any:
 #: What holds what belongs to a client is the client itself: a registry would keep it alive, whose values refer to it.
 _ATTRIBUTE = "_distarray_placement"
 _clients: weakref.WeakSet[Any] = weakref.WeakSet()
-_placements_lock = threading.Lock()
+_placements_lock = free_in_child(threading.Lock())
 
 
 def _forget_all() -> None:
@@ -84,8 +85,7 @@ def _forget_all() -> None:
         client.__dict__.pop(_ATTRIBUTE, None)
 
 
-if hasattr(os, "register_at_fork"):  # a forked process has no event loop that could use the parent's placements
-    os.register_at_fork(after_in_child=_forget_all)
+in_child(_forget_all)  # a forked process has no event loop that could use the parent's placements
 
 
 def placement_of(client: Any) -> Placement:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from dask._task_spec import Task
 
+from distarray.forks import free_in_child
 from distarray.kernels import tasks
 from distarray.kernels.inside import is_inside_task
 from distarray.lazy import loaded
@@ -49,7 +50,7 @@ class Span(NamedTuple):
 CURRENT: ContextVar[str | None] = ContextVar("distarray_measurement", default=None)
 #: What was written down in this process, by name of the measurement.
 _spans: dict[str, list[Span]] = {}
-_lock = threading.Lock()
+_lock = free_in_child(threading.Lock())
 
 
 def start(name: str) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 
 from distarray import config
 from distarray.expr.expr import SOURCE, Expr, Stored, postorder
+from distarray.forks import free_in_child
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime import small
 from distarray.runtime.observations import fetch
@@ -24,7 +25,7 @@ READ_NBYTES = 1 << 20
 
 #: By node how often it was read, or what it was made of.
 _reads: weakref.WeakKeyDictionary[Expr, int] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = free_in_child(threading.Lock())
 _copied_nbytes = 0
 #: Bytes of copies whose nodes are gone, until somebody counts them: finalizers come anywhere, and wait for no lock.
 _gone: deque[int] = deque()

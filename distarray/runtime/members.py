@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from distarray.expr.expr import Environment
+from distarray.forks import free_in_child
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime.clients import placement_of
 
 #: Held by the one thread that plans and evaluates.
-LOCK = threading.RLock()
+LOCK = free_in_child(threading.RLock())
 
 
 def locked() -> AbstractContextManager[object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from _thread import allocate_lock, start_new_thread
 from collections import deque
@@ -11,6 +10,7 @@ from contextvars import Context, copy_context
 from typing import TypeAlias
 
 from distarray.expr.expr import Environment
+from distarray.forks import in_child
 from distarray.kernels.threads import Work
 from distarray.runtime.clients import process_threads
 
@@ -147,8 +147,7 @@ class _HelpingThread:
 
 _threads: dict[int, ProcessThreads] = {}
 
-if hasattr(os, "register_at_fork"):  # threads do not survive a fork
-    os.register_at_fork(after_in_child=_threads.clear)
+in_child(_threads.clear)  # threads do not survive a fork
 
 
 def threads_of(n_threads: int) -> ProcessThreads:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import uuid
+
+from distarray.forks import in_child
 
 _runs = itertools.count()
 _process = uuid.uuid4().hex[:8]
@@ -36,5 +37,4 @@ def _rename() -> None:
     _process = uuid.uuid4().hex[:8]
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_rename)
+in_child(_rename)
