@@ -67,7 +67,9 @@ def _notation(node: Expr) -> str:
 # -- explain ----------------------------------------------------------------------------------------------------
 
 
-def explain(targets: Sequence[Expr], *, analyze: bool = False, others: Others = tuple) -> Explanation:
+def explain(
+    targets: Sequence[Expr], *, analyze: bool = False, others: Others = tuple, along: Sequence[Expr] = ()
+) -> Explanation:
     """Return how pending nodes would be computed; nothing runs without `analyze`.
 
     Parameters
@@ -78,6 +80,8 @@ def explain(targets: Sequence[Expr], *, analyze: bool = False, others: Others = 
         Compute them, as `distarray.runtime.evaluate.evaluate` does, and put what was counted and measured beside
         the predictions. It is a computation like any other, but for a clock around each task: afterwards the nodes have
         their results.
+    along
+        Nodes that are made with them, though nobody asked for these.
 
     Raises
     ------
@@ -102,10 +106,10 @@ def explain(targets: Sequence[Expr], *, analyze: bool = False, others: Others = 
             )
     # Where nothing runs, no other thread may settle meanwhile what is planned here, step by step.
     with nullcontext() if analyze else members.locked():
-        return joined(_parts(targets, analyze, others))
+        return joined(_parts(targets, analyze, others, along))
 
 
-def _parts(targets: Sequence[Expr], analyze: bool, others: Others) -> list[Explanation]:
+def _parts(targets: Sequence[Expr], analyze: bool, others: Others, along: Sequence[Expr]) -> list[Explanation]:
     """Return what is computed before crossings and how these are moved, step by step, and then the targets."""
     pending = beside(targets, others)
     parts: list[Explanation] = []
@@ -118,7 +122,7 @@ def _parts(targets: Sequence[Expr], analyze: bool, others: Others) -> list[Expla
             parts.append(_explained([n for n in sources if n.env == at], known, analyze=analyze, others=pending))
         parts += [_crossed(node, known, analyze=analyze, others=pending) for node in step]
     known = _foreseen(targets) if analyze else known
-    parts.append(_explained(targets, known, analyze=analyze, others=others))
+    parts.append(_explained(targets, known, analyze=analyze, others=others, along=along))
     return parts
 
 
@@ -127,8 +131,11 @@ def _foreseen(targets: Sequence[Expr]) -> Foreseen:
         return foreseen(targets)
 
 
-def _explained(targets: Sequence[Expr], known: Foreseen, *, analyze: bool, others: Others) -> Explanation:
+def _explained(
+    asked: Sequence[Expr], known: Foreseen, *, analyze: bool, others: Others, along: Sequence[Expr] = ()
+) -> Explanation:
     """Return how pending nodes of one environment would be computed, without what their crossings need."""
+    targets = [*asked, *along]
     env = targets[0].env
     # Before anything runs, here or in another thread: an evaluated node has forgotten what it was made of.
     with members.locked():
@@ -140,7 +147,7 @@ def _explained(targets: Sequence[Expr], known: Foreseen, *, analyze: bool, other
         if rehearsal is None:
             explanation = _plain([known.stand_ins.get(id(t), t) for t in targets], operations, env)
         else:
-            explanation = _planned(aimed, operations, env, rehearsal)
+            explanation = _planned(asked, operations, env, rehearsal)
     explanation = replace(explanation, passes=passes_of(graph(targets)))
     if not analyze:
         return explanation

@@ -168,6 +168,7 @@ def _free_first(donors: Sequence[int], stage: Stage, register: int) -> int:
     """Return one of the operands of a program that its result in a register may take over: where there is one that is
     read no later than the result is made, so that it is not made elsewhere and copied.
     """
-    later = [x for i in stage.instructions[register - len(stage.reads) + 1 :] for x in i.inputs]
-    read_later = {stage.reads[x].node for x in later if type(x) is int and x < len(stage.reads)}
+    n = len(stage.reads)
+    later = [x for i in stage.instructions[register - n + 1 :] for x in i.inputs] + [c.register for c in stage.combines]
+    read_later = {stage.reads[x].node for x in later if type(x) is int and x < n}
     return next((i for i in donors if i not in read_later), donors[0])
