@@ -373,8 +373,8 @@ def made_with(nodes: Sequence[Expr]) -> Sequence[Expr]:
     """Return `nodes`, and what else waits in this thread that comes of the same work: the other results of their
     operations, and what is made in the passes that make them (`made_along`).
     """
-    env, asked = nodes[0].env, {id(n) for n in nodes}
-    beside = [n for n in _waiting(_local.window) if id(n) not in asked]
+    env, asked, window = nodes[0].env, {id(n) for n in nodes}, _local.window
+    beside = [n for n in _waiting(window) if id(n) not in asked and n not in window.failed]
     if not beside:
         return nodes
     made = {id(m) for n in nodes if n.op is ITEM and (m := _made_by(n)) is not None}
