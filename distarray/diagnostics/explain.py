@@ -35,8 +35,8 @@ from distarray.runtime.held import ahead, peaks_of
 from distarray.runtime.memory import memory_limit
 from distarray.runtime.metering import Count, metering
 from distarray.runtime.moves import transfers
-from distarray.runtime.passage import Passage
 from distarray.runtime.passes import passes_of
+from distarray.runtime.prepare import Prepared
 from distarray.runtime.task_times import busy_seconds, measuring
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
@@ -151,7 +151,7 @@ def _explained(
     explanation = replace(explanation, passes=passes_of(graph(targets)))
     if not analyze:
         return explanation
-    kept = () if rehearsal is None else rehearsal.made.kept
+    kept = () if rehearsal is None else rehearsal.prepared.kept
     # Its tasks refer to blocks, and what somebody refers to is not overwritten.
     del rehearsal, pending, aimed
     return _analyzed(explanation, targets, kept, others)
@@ -202,7 +202,7 @@ def _crossed(node: Expr, known: Foreseen, *, analyze: bool, others: Others) -> E
     return _analyzed(explanation, [node], (), others) if analyze else explanation
 
 
-def _passage(node: Expr, found: Passage) -> tuple[StageReport, int, int]:
+def _passage(node: Expr, found: Prepared) -> tuple[StageReport, int, int]:
     """Return what is predicted of a move between teams of a cluster.
 
     Returns
@@ -292,23 +292,20 @@ def _rates(env: Environment) -> str:
 
 
 def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environment, rehearsal: Rehearsal) -> Explanation:
-    made, memory = rehearsal.made, rehearsal.memory
-
-    def kept_cut(node: Expr) -> Sharding:
-        return made.lowered.outputs[number[id(node)]][0]
-
-    number = {id(n): i for n, i in zip(made.kept, made.plan.outputs, strict=True)}
+    prepared, memory = rehearsal.prepared, rehearsal.memory
+    plan, kept, outputs = prepared.plan, prepared.kept, rehearsal.instance.outputs
+    cuts = {id(n): outputs[i].sharding for n, i in zip(kept, plan.outputs, strict=True)}
     growth = {m: memory.peak[m] - memory.resident.get(m, 0) for m in memory.peak}
     one_process = not env.is_cluster
     return Explanation(
         _environment(env),
         len(operations),
         _stages(rehearsal, is_cluster=not one_process),
-        _results(made.kept, targets, kept_cut),
+        _results(kept, targets, lambda node: cuts[id(node)]),
         None,
-        made.plan.planner,
-        made.from_cache,
-        made.plan.alternatives,
+        plan.planner,
+        rehearsal.from_cache,
+        plan.alternatives,
         _rates(env),
         memory_limit(env),
         max(memory.peak.values(), default=0),
@@ -322,7 +319,7 @@ def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environmen
 
 def _stages(rehearsal: Rehearsal, *, is_cluster: bool) -> tuple[StageReport, ...]:
     """Return what is predicted of each stage."""
-    graph, lowered, memory = rehearsal.made.graph, rehearsal.made.lowered, rehearsal.memory
+    graph, lowered, memory = rehearsal.prepared.graph, rehearsal.instance.lowered, rehearsal.memory
     seconds = [cost.seconds.total for cost in rehearsal.placed.costs]
     return tuple(
         [

@@ -20,6 +20,7 @@ from distarray.lower.footprint import least_moved
 from distarray.lower.liveness import Liveness
 from distarray.lower.records import Draft
 from distarray.lower.template import Lowered
+from distarray.planner.cache import plan_cache_info
 from distarray.planner.graph import Graph
 from distarray.planner.partition.resolved import PartitionProblem, ResolvedStages
 from distarray.planner.partition.translation import stage_bound
@@ -27,6 +28,7 @@ from distarray.planner.plan import Stage
 from distarray.planner.shardings import combined_sharding, result_sharding
 from distarray.runtime import members, planning, prepare
 from distarray.runtime.crossings import foreseen
+from distarray.runtime.instantiate import Instance
 from distarray.runtime.known_rates import rates_for
 from distarray.runtime.member_runs import memory_of, programs_of
 from distarray.sharding.boxes import Box, size, union
@@ -64,8 +66,10 @@ class Rehearsal:
 
     Parameters
     ----------
-    made
+    prepared, instance
         The plan, and the tasks.
+    from_cache
+        Whether the plan was there before.
     traffic
         By number of the stage.
     memory
@@ -80,7 +84,9 @@ class Rehearsal:
         Member programs that it would run as; 0 where each task is one of Dask.
     """
 
-    made: prepare.Rehearsed
+    prepared: prepare.Prepared
+    instance: Instance
+    from_cache: bool
     traffic: tuple[StageTraffic, ...]
     memory: Liveness
     host_bytes: int
@@ -108,21 +114,26 @@ def rehearse(
     stand_ins
         Of what is to come from other environments: see `crossings.foreseen`.
     """
-    made = prepare.rehearsed(targets, stand_ins, others)
-    if made is None:
+    misses = plan_cache_info().misses
+    found = prepare.rehearsed(targets, stand_ins, others)
+    if found is None:
         return None
-    plan, graph, lowered = made.plan, made.graph, made.lowered
+    from_cache = plan_cache_info().misses == misses
+    prepared, instance = found
+    plan, graph, lowered = prepared.plan, prepared.graph, instance.lowered
     host_bytes = 0
     if env.is_cluster:
         in_tasks = sum(a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray))
-        host_bytes = made.host_bytes + in_tasks
-    programs = programs_of(made.instance, others)
+        host_bytes = in_tasks + sum(n.nbytes for n in prepared.hosts)
+    programs = programs_of(instance, others)
     # As the planner counts what it compares: by the types that arrays have, or will have before it runs.
     problem = PartitionProblem(graph, env.mesh, planning.limits_of(env), rates_for(env), plan.stages)
     return Rehearsal(
-        made,
+        prepared,
+        instance,
+        from_cache,
         traffic_of(lowered, graph, is_cluster=env.is_cluster),
-        memory_of(made.instance, programs),
+        memory_of(instance, programs),
         host_bytes,
         problem.place(plan.stages),
         sum([stage_bound(facts, env.size) for facts in problem.facts]),
@@ -141,7 +152,8 @@ def planned_sharding(node: Expr, env: Environment) -> Sharding:
         if found is None:
             return Sharding.whole(env.mesh, node.ndim)
         # Operands come before users, and nothing but the node itself was asked for.
-        return found.lowered.outputs[len(found.graph.nodes) - 1][0]
+        prepared, instance = found
+        return instance.outputs[len(prepared.graph.nodes) - 1].sharding
 
 
 # -- bytes ------------------------------------------------------------------------------------------------------

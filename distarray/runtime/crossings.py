@@ -138,19 +138,20 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
     for env, group in _by_env([n for n in sources if id(n) not in known.lying]).items():
         known.before |= {id(n): Counter(known.coming) for n in group}
         with ahead(known.coming):
-            found = prepare.rehearsed(group, known.stand_ins)
-            if found is not None and is_checked and (env.is_cluster or is_limit_set(env)):
-                planning.checked(found.graph, env)
-        if found is None:
+            rehearsed = prepare.rehearsed(group, known.stand_ins)
+            if rehearsed is not None and is_checked and (env.is_cluster or is_limit_set(env)):
+                planning.checked(rehearsed[0].graph, env)
+        if rehearsed is None:
             known.lying |= {id(n): _on_client(n, env) for n in group}
             continue
-        cuts = {id(n): found.lowered.outputs[i].sharding for n, i in zip(found.kept, found.plan.outputs)}
+        found, instance = rehearsed
+        cuts = {id(n): instance.outputs[i].sharding for n, i in zip(found.kept, found.plan.outputs)}
         known.lying |= {id(n): _promised(n, cuts[id(n)]) for n in group}
         if env.is_cluster:
             for node in found.graph.nodes:
                 if node.memo is not None and not node.memo.on_client and type(node.memo.handles[0]) is Unsent:
                     _see_host(node, node.memo.sharding, known)
-            _see_results(found.lowered, env, known)
+            _see_results(instance.lowered, env, known)
 
 
 def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = True) -> None:
@@ -221,7 +222,7 @@ def _promised(node: Expr, cut: Sharding) -> Stored:
     return Stored(cut, [BlockName(("dx-crossing", id(node), n)) for n in range(len(dealt(cut).places))])
 
 
-def passage_of(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> passage.Passage | None:
+def passage_of(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> prepare.Prepared | None:
     """Return how a crossing is planned; None where it is not: blocks that go through this process, or stay where they
     are.
     """

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from distarray import config
 from distarray.expr.crossing import CROSSING
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
 from distarray.expr.instructions import Instruction
-from distarray.lower.template import Lowered
 from distarray.planner.cache import PLANS
-from distarray.planner.graph import Graph, canonical
+from distarray.planner.graph import canonical
 from distarray.planner.plan import Access, Cut, Pinned, Plan, Stage
 from distarray.runtime.budget import refuse
 from distarray.runtime.clients import placement_of
-from distarray.runtime.instantiate import instance_of
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.planning import context_of, exceeds
+from distarray.runtime.prepare import Prepared
 from distarray.runtime.running import handed_out, instance_to_run
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
@@ -32,33 +31,13 @@ from distarray.sharding.team import Team
 _AXIS = "member"
 
 
-class Passage(NamedTuple):
-    """A Passage is a plan that takes an array from the members of one team to those of another.
-
-    Parameters
-    ----------
-    plan, graph
-        Of two nodes: the array as it lies, and as it is to lie.
-    env
-        Of the members of both.
-    """
-
-    plan: Plan
-    graph: Graph
-    env: Environment
-
-    def lowered(self, run: str) -> Lowered:
-        """Return its tasks; `run` names them."""
-        return instance_of(self.plan, self.graph, self.env, run).lowered
-
-
 def is_planned(source: Environment, target: Environment) -> bool:
     """Return whether the members of two environments can send each other blocks, and have them on one device."""
     return source.is_cluster and source.client is target.client and source.device == target.device
 
 
-def passage(node: Expr, memo: Stored, env: Environment, sharding: Sharding) -> Passage:
-    """Return how an array goes from its team to another one of its cluster.
+def passage(node: Expr, memo: Stored, env: Environment, sharding: Sharding) -> Prepared:
+    """Return how an array goes from its team to another one of its cluster: an evaluation by the members of both.
 
     Parameters
     ----------
@@ -78,9 +57,10 @@ def passage(node: Expr, memo: Stored, env: Environment, sharding: Sharding) -> P
     leaf.memo = memo
     there = Expr(CROSSING, (leaf,), node.shape, node.dtype, both, ("auto", None, ranks), pin=sharding)
     there.origin = node.origin
-    graph = canonical((leaf, there), {id(there)}, context_of(both))
+    order, wanted = (leaf, there), {id(there)}
+    graph = canonical(order, wanted, context_of(both))
     plan = PLANS.get(graph.key, lambda: _plan(there), config.get("plan-cache-size"))
-    return Passage(plan, graph, both)
+    return Prepared(plan, graph, both, order, wanted, {})
 
 
 def _both(source: Environment, target: Environment) -> Environment:
@@ -102,7 +82,7 @@ def _plan(there: Expr) -> Plan:
     return Plan((stage,), (1,), "synthesizer")
 
 
-def check(found: Passage) -> None:
+def check(found: Prepared) -> None:
     """Check that the members can hold what a passage needs.
 
     Raises
@@ -110,12 +90,12 @@ def check(found: Passage) -> None:
     MemoryBudgetError
         If they cannot; says how much, and what would do.
     """
-    if (excess := exceeds(*found)) is not None:
+    if (excess := exceeds(found.plan, found.graph, found.env)) is not None:
         (needed, _), why = excess
         refuse(CROSSING.name, needed, why)
 
 
-def run(found: Passage) -> Sequence[Any]:
+def run(found: Prepared) -> Sequence[Any]:
     """Return the blocks of the target, row-major: Futures of tasks that are handed out, or arrays where nothing is to
     be made.
 
@@ -125,7 +105,7 @@ def run(found: Passage) -> Sequence[Any]:
         If members cannot hold what it needs; then nothing is handed out.
     """
     check(found)
-    instance = instance_to_run(*found)
+    instance = instance_to_run(found.plan, found.graph, found.env)
     with interrupts_deferred():
         # What the source stands on may be read by others too.
         ((_, stored),) = handed_out(instance, lambda: None)

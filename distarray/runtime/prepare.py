@@ -12,7 +12,6 @@ from typing import NamedTuple
 from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr, Others
 from distarray.lower.template import Lowered
-from distarray.planner.cache import plan_cache_info
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Plan
 from distarray.runtime.donation import inplace_results
@@ -52,6 +51,11 @@ class Prepared(NamedTuple):
     def hosts(self) -> list[Expr]:
         """Return the host arrays that are to be sent."""
         return [n for n in self.order if id(n) in self.cuts]
+
+    @property
+    def kept(self) -> list[Expr]:
+        """Return the nodes whose results are kept, by the numbers of ``plan.outputs``."""
+        return [self.order[i] for i in self.plan.outputs]
 
     def sent(self) -> Prepared:
         """Send the host arrays, and return the evaluation with their blocks."""
@@ -110,35 +114,9 @@ def check(
         prepare(order, wanted, env, stand_ins)
 
 
-class Rehearsed(NamedTuple):
-    """A Rehearsed is the tasks of targets, made and counted, before any is handed out.
-
-    Parameters
-    ----------
-    plan, graph, instance
-        In the graph others stand in for host arrays, and for what is to come from other environments.
-    from_cache
-        Whether the plan was there before.
-    host_bytes
-        Of host arrays that would be sent.
-    kept
-        Nodes whose results would be kept, by the numbers of ``plan.outputs``.
-    """
-
-    plan: Plan
-    graph: Graph
-    instance: Instance
-    from_cache: bool
-    host_bytes: int
-    kept: tuple[Expr, ...]
-
-    @property
-    def lowered(self) -> Lowered:
-        """Return the tasks."""
-        return self.instance.lowered
-
-
-def rehearsed(targets: Sequence[Expr], stand_ins: Mapping[int, Expr], others: Others = tuple) -> Rehearsed | None:
+def rehearsed(
+    targets: Sequence[Expr], stand_ins: Mapping[int, Expr], others: Others = tuple
+) -> tuple[Prepared, Instance] | None:
     """Plan and lower pending targets of one environment as `evaluate` would; None if all is small. Nothing runs.
 
     Parameters
@@ -152,10 +130,6 @@ def rehearsed(targets: Sequence[Expr], stand_ins: Mapping[int, Expr], others: Ot
         return None
     aimed = {id(t) for t in targets}
     kept_too = retained(order, {*aimed, *stand_ins}, env, others, is_rehearsed=True)
-    misses = plan_cache_info().misses
     found = prepare(order, aimed | kept_too, env, stand_ins, is_checked=False)
-    from_cache = plan_cache_info().misses == misses
     inplace = {} if env.is_cluster else inplace_results(found.plan, found.graph, order, others)
-    host_bytes = sum(n.nbytes for n in found.hosts)
-    kept = tuple([order[i] for i in found.plan.outputs])
-    return Rehearsed(found.plan, found.graph, found.instance("rehearsal", inplace), from_cache, host_bytes, kept)
+    return found, found.instance("rehearsal", inplace)

@@ -296,9 +296,9 @@ def test_offsets_beyond_32_bits_are_planned_right() -> None:
     y = x[1:] - x[:-1]
     found = rehearse([y.__dx_node__()], y._env)
     assert found is not None
-    moved = sorted((t.source, t.destination, t.rows, t.nbytes) for t in found.made.lowered.transfers)
+    moved = sorted((t.source, t.destination, t.rows, t.nbytes) for t in found.instance.lowered.transfers)
     assert moved == [(0, 1, 1, 8 << 14), (1, 2, 1, 8 << 14)]
-    sharding, *_ = next(iter(found.made.lowered.outputs.values()))
+    sharding, *_ = next(iter(found.instance.lowered.outputs.values()))
     rows = [sharding.tile_slices(y.shape, tile)[0] for tile in sharding.tiles()]
     assert (rows[0].start, rows[-1].stop) == (0, (1 << 20) - 1)
 
