@@ -9,6 +9,7 @@ from distarray.array import window
 from distarray.expr.expr import Slot, postorder
 from distarray.ops.programs import Program
 from distarray.runtime import evaluate, observations, passes
+from distarray.runtime.counters import counting
 
 
 def drive(name: str, program: Program) -> Any:
@@ -36,11 +37,12 @@ def drive(name: str, program: Program) -> Any:
             if not kept:  # nor is what it reads overwritten, by its own steps or by other threads
                 kept += [node.hold() for node in postorder((*ask.values, *ask.kept)) if node.memo is not None]
             kept += [node.hold() for node in (*ask.values, *ask.kept)]
-            with passes.noted(found):
+            with counting() as counted:
                 if ask.values:
                     window.observe((*ask.values, *ask.kept))
                 elif ask.kept:
                     window.run(*ask.kept)  # nothing will be looked at, but what fails is to be raised here
+            found += counted.passes
             ask = program.send(tuple([observations.fetch(node) for node in ask.values]))
     except StopIteration as stop:
         if found:

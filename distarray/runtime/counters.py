@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from distarray.runtime.passes import Pass
+
 
 @dataclass(eq=False)  # two that counted the same are two
 class Counters:
@@ -39,6 +41,8 @@ class Counters:
         Bytes brought to this process.
     predicted_peak
         Most bytes of blocks that a member was predicted to hold, of all evaluations that were planned.
+    passes
+        What each evaluation by tasks amounts to.
     """
 
     tasks: int = 0
@@ -53,6 +57,7 @@ class Counters:
     fetched_bytes: int = 0
     predicted_peak: int = 0
     members: dict[Any, int] = field(default_factory=dict)
+    passes: list[Pass] = field(default_factory=list)
 
     @property
     def messages(self) -> int:

@@ -7,8 +7,7 @@ them, though they may need more memory than all that is left to do. They are not
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distarray.expr.expr import Expr
@@ -37,27 +36,14 @@ class Pass(NamedTuple):
     peak_bytes: int
 
 
-#: Lists that plans that run now are added to.
-recording: list[list[Pass]] = []
 _known: weakref.WeakKeyDictionary[Expr, tuple[Pass, ...]] = weakref.WeakKeyDictionary()
 
 
-@contextmanager
-def noted(found: list[Pass]) -> Iterator[None]:
-    """Add the plans that run in a block to `found`; what other threads run meanwhile counts too."""
-    recording.append(found)
-    try:
-        yield
-    finally:
-        recording[:] = [other for other in recording if other is not found]
-
-
-def note(lowered: Lowered, peak_bytes: int) -> None:
-    """Note a plan that runs, and the most bytes of blocks that a member holds for it."""
+def pass_of(lowered: Lowered, peak_bytes: int) -> Pass:
+    """Return what the tasks of a plan amount to, for which a member holds so many bytes of blocks at most."""
     operations = tuple(dict.fromkeys(name for name, _ in lowered.kernels))
     moved = sum([t.nbytes for t in lowered.transfers])
-    for found in recording:
-        found.append(Pass(operations, len(lowered.members), len(lowered.transfers), moved, peak_bytes))
+    return Pass(operations, len(lowered.members), len(lowered.transfers), moved, peak_bytes)
 
 
 def keep(made: Any, found: Sequence[Pass]) -> None:

@@ -20,7 +20,7 @@ from distarray.lower.credits import Programs
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
-from distarray.runtime import counters, metering, passes
+from distarray.runtime import counters, metering
 from distarray.runtime.budget import check_held, check_whole_kernels
 from distarray.runtime.clients import process_threads
 from distarray.runtime.clocks import measurement, timed, with_clocks
@@ -31,6 +31,7 @@ from distarray.runtime.instantiate import Instance, instance_of
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.member_runs import kept_sizes, memory_of, programs_of
 from distarray.runtime.members import executor_for
+from distarray.runtime.passes import pass_of
 from distarray.runtime.planning import uses_of
 from distarray.runtime.prepare import prepare
 from distarray.runtime.progress import planning
@@ -89,11 +90,12 @@ def instance_to_run(
     with planning():
         instance = instance_of(plan, graph, env, new_run(), inplace)
     check_whole_kernels(instance.template.lowered.drafts, graph.nodes, env)
-    if counters.active or passes.recording:
+    if counters.active:
         count(instance.lowered)
         peak = max(memory_of(instance, programs_of(instance, others)).peak.values(), default=0)
-        passes.note(instance.lowered, peak)
+        found = pass_of(instance.lowered, peak)
         for c in counters.active:
+            c.passes.append(found)
             c.predicted_peak = max(c.predicted_peak, peak)
     if not env.is_cluster:
         for meter in metering.active:
