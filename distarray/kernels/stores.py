@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol, TypeAlias
 
@@ -116,30 +117,17 @@ class SlicedStore:
             self.array[tuple([slice(lo, hi) for lo, hi in box])] = values
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class HostMemory:
-    """A HostMemory is an array of NumPy in this process that a GPU reads in parts; a `ReadableStore`.
+    """A HostMemory is an array of NumPy in this process that a GPU reads in parts: nobody writes to it."""
 
-    Parameters
-    ----------
-    array
-        Nobody writes to it.
-    """
-
-    __slots__ = ("array", "dtype", "grain", "shape")
-
-    def __init__(self, array: HostArray) -> None:
-        self.array = array
-        self.shape: Shape = array.shape
-        self.dtype: DType = array.dtype
-        self.grain: Shape | None = None
-
-    def read(self, box: Box, out: HostArray) -> None:
-        """Fill `out` with a box."""
-        out[...] = self.array[slices_of(box)]
+    array: HostArray
 
 
-def _read_store(backend: Any, box: Box, shape: Shape, dtype: DType, params: Any, store: ReadableStore) -> Block:
-    if type(store) is HostMemory:
+def _read_store(
+    backend: Any, box: Box, shape: Shape, dtype: DType, params: Any, store: ReadableStore | HostMemory
+) -> Block:
+    if isinstance(store, HostMemory):
         return backend.adopt(store.array[slices_of(box)])  # without a copy on the host
     extents = tuple([hi - lo for lo, hi in box])
     host_backend = backend if backend.xp is np else backend_for("cpu")
