@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from distarray.types import Axes, DTypeLike, HostArray, Shape
+from distarray.types import Axes, DType, DTypeLike, HostArray, Shape
 
 T = TypeVar("T")
 
@@ -34,6 +34,17 @@ def shown(value: Any) -> str:
     """Return `value` as it stands in the text of an error: short, in one line."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def check_cast(
+    given: DType, wanted: DType | type[np.generic], casting: Any = "safe", *, name: str | None = None
+) -> None:
+    """Raise numpy's error where elements of one dtype are not cast to another one by a rule; `name` is the argument."""
+    if not np.can_cast(given, wanted, casting):
+        whose = "" if name is None else f"{name}: "
+        raise TypeError(
+            f"{whose}Cannot cast array data from {given!r} to {np.dtype(wanted)!r} according to the rule {casting!r}"
+        )
 
 
 def integer(value: Any, name: str, *, truths: bool = True) -> int:

@@ -6,12 +6,13 @@ Each is a few lines of numpy-style code on DistArrays: what is deferred, planned
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from distarray.arguments import (
+    check_cast,
     host_array,
     host_positions,
     index_mode,
@@ -38,7 +39,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, indexing, joining, lenses, reductions, repetition
 from distarray.ops.families import by_numpy
-from distarray.types import Casting, DType
+from distarray.types import Casting
 
 #: Runs of an axis up to which `delete` puts views together: more of them are picked element by element.
 FEW_RUNS = 16
@@ -303,7 +304,8 @@ def _chosen(conditions: Sequence[Any], choices: Sequence[Any], casting: Casting 
     dtype = np.result_type(*(getattr(c, "dtype", c) for c in arrays))
     # of one dtype before any two are joined: two numbers of Python would give a dtype of their own
     own: list[Any] = [c if hasattr(c, "dtype") else np.asarray(c) for c in arrays]
-    _check_casts(own[:-1], dtype, casting)
+    for each in own[:-1]:
+        check_cast(each.dtype, dtype, casting)
     others = [c.astype(dtype, copy=False) for c in own]
     result: DistArray = others.pop()
     for condition, array in zip(reversed(conditions), reversed(others)):
@@ -320,15 +322,15 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     ``mode="clip"`` the nearest choice.
     """
     x = as_distarray(a)
-    if not np.can_cast(x.dtype, np.intp, "safe"):
-        raise TypeError(f"a: Cannot cast array data from {x.dtype!r} to dtype('int64') according to the rule 'safe'")
+    check_cast(x.dtype, np.intp, name="a")
     choices = [_choice(c, i) for i, c in enumerate(sequence(choices, "choices", "arrays"))]
     n = len(choices)
     if not n:
         raise ValueError("choices must be one array at least")
     mode = index_mode(mode)
     arrays = [c for c in choices if hasattr(c, "dtype")]
-    _check_casts(arrays, np.result_type(*arrays) if arrays else x.dtype, "safe")
+    for each in arrays:
+        check_cast(each.dtype, np.result_type(*arrays))
     shape = common_shape(x.shape, *[np.shape(c) for c in choices])  # before anything is computed
     if mode == "wrap":
         x = x % n
@@ -339,14 +341,6 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     # Of one choice every element of `a` takes it: there is a condition, for the shape of the result.
     found = _chosen([x == i for i in range(max(n - 1, 1))], choices if n > 1 else choices * 2)
     return into(out, elementwise.as_scalar(found), casting="unsafe")
-
-
-def _check_casts(arrays: Iterable[Any], dtype: DType, casting: Casting) -> None:
-    for each in arrays:
-        if not np.can_cast(each.dtype, dtype, casting):
-            raise TypeError(
-                f"Cannot cast array data from {each.dtype!r} to {dtype!r} according to the rule {casting!r}"
-            )
 
 
 @by_numpy(np.delete)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import host_array, integer, naming, number, parse_shape, sequence, shown
+from distarray.arguments import check_cast, host_array, integer, naming, number, parse_shape, sequence, shown
 from distarray.array.array import DistArray
 from distarray.array.environment import forced_parts
 from distarray.composed.collections import compute, persist
@@ -92,8 +92,7 @@ def _fits(at: DistArray, n: int) -> bool:
 def weights_of(x: DistArray, weights: Any) -> DistArray:
     """Return ``weights=`` as an array beside `x`: a real number for each element of a vector."""
     made = beside(x, weights if isinstance(weights, DistArray) else host_array(weights, "weights", kinds="biuf"))
-    if not np.can_cast(made.dtype, np.float64):
-        raise TypeError(f"weights: Cannot cast array data from {made.dtype!r} to float64 according to the rule 'safe'")
+    check_cast(made.dtype, np.float64, name="weights")
     if made.shape != x.shape:
         raise ValueError(f"The weights and list don't have the same length: {made.shape} and {x.shape}")
     return made
@@ -106,8 +105,7 @@ def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
     dtype = np.dtype(np.intp if weights is None else np.float64)
     at = at.astype(np.intp, copy=False)
     if weights is not None:
-        if not np.can_cast(weights.dtype, dtype):
-            raise TypeError(f"Cannot cast array data from {weights.dtype!r} to {dtype!r} according to the rule 'safe'")
+        check_cast(weights.dtype, dtype)
         weights = weights.astype(dtype, copy=False)
     if _fits(at, n):
         return counted(at, weights, n)
@@ -127,8 +125,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> DistArray:
     if x.dtype.kind == "c":
         raise TypeError("x may not be complex")
     edges = bins if isinstance(bins, DistArray) else host_array(bins, "bins")
-    if not np.can_cast(edges.dtype, np.float64, "safe"):
-        raise TypeError(f"bins: Cannot cast array data from {edges.dtype!r} to dtype('float64') according to 'safe'")
+    check_cast(edges.dtype, np.float64, name="bins")
     if edges.ndim != 1:
         raise ValueError(f"object too deep for desired array: bins={shown(bins)} must have one axis")
     side = "left" if right else "right"

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from distarray.arguments import host_array, parse_shape
+from distarray.arguments import check_cast, host_array, parse_shape
 from distarray.array.array import DistArray
 from distarray.array.handle import is_scalar
 from distarray.ops import elementwise
@@ -78,8 +78,8 @@ def whole_parameter(name: str, value: Parameter, condition: str) -> Parameter:
         If it is no number, or does not fulfil the condition; OverflowError if 64 bits do not hold it.
     """
     is_array = isinstance(value, np.ndarray) or (isinstance(value, DistArray) and not is_scalar(value))
-    if is_array and not np.can_cast(value.dtype, np.int64):
-        raise TypeError(f"{name}: Cannot cast array data from {value.dtype!r} to int64 according to the rule 'safe'")
+    if is_array:
+        check_cast(value.dtype, np.int64, name=name)
     given = parameter(name, value, "any")
     if (values := known(given)) is not None:
         if np.any(np.isnan(values[0])):

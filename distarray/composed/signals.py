@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from distarray.arguments import (
+    check_cast,
     choice,
     host_array,
     naming,
@@ -118,11 +119,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     real, complex_ = np.dtype(np.float64), np.dtype(np.complex128)
     of_values = complex_ if values.dtype.kind == "c" else real
     for array, name, to in ((x, "x", real), (knots, "xp", real), (values, "fp", of_values)):
-        # of what lies in a period numpy makes floats
-        if not np.can_cast(array.dtype, to, "safe") and (period is None or array.dtype.kind == "c"):
-            raise TypeError(
-                f"{name}: Cannot cast array data from {array.dtype!r} to {to!r} according to the rule 'safe'"
-            )
+        if period is None or array.dtype.kind == "c":  # of what lies in a period numpy makes floats
+            check_cast(array.dtype, to, name=name)
     n = knots.size
     if knots.ndim != 1 or values.ndim != 1 or n != values.size or not n:
         said = "fp and xp are not of the same length" if n else "array of sample points is empty"

@@ -16,6 +16,7 @@ import numpy as np
 
 from distarray.arguments import (
     NOT_GIVEN,
+    check_cast,
     host_array,
     keeps_axes,
     naming,
@@ -57,10 +58,7 @@ def mask_of(where: Any) -> Any:
         return None
     if not hasattr(where, "dtype") or isinstance(where, np.generic):
         return host_array(where, "where", np.bool_)
-    if not np.can_cast(where.dtype, np.bool_, "safe"):
-        raise TypeError(
-            f"where: Cannot cast array data from {where.dtype!r} to dtype('bool') according to the rule 'safe'"
-        )
+    check_cast(where.dtype, np.bool_, name="where")
     return where
 
 
@@ -323,8 +321,8 @@ def _axis(method: str, x: DistArray, axis: Any) -> int:
 
 
 def _host_indices(indices: Any) -> HostArray:
-    if hasattr(indices, "dtype") and not np.can_cast(indices.dtype, np.intp, "safe"):
-        raise TypeError(f"Cannot cast array data from {indices.dtype!r} to dtype('int64') according to the rule 'safe'")
+    if hasattr(indices, "dtype"):
+        check_cast(indices.dtype, np.intp)
     host = indices.compute() if isinstance(indices, DistArray) else host_array(indices, "indices")
     if not host.ndim:
         raise ValueError(f"object of too small depth for desired array: indices={shown(indices)}")

@@ -12,6 +12,7 @@ import numpy as np
 
 from distarray.arguments import (
     CASTINGS,
+    check_cast,
     check_ndim,
     choice,
     integers,
@@ -77,8 +78,7 @@ def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike | None, casting: Any) 
     if wanted.kind in "mM" and dtype is not None:
         wanted = cast_dtype(np.result_type(*dtypes), wanted)
     for d in dtypes:
-        if not np.can_cast(d, wanted, casting):
-            raise TypeError(f"Cannot cast array data from {d!r} to {wanted!r} according to the rule '{casting}'")
+        check_cast(d, wanted, casting)
     warn_of_lost_imaginary_part(next((d for d in dtypes if d.kind == "c"), wanted), wanted)
     return wanted
 
