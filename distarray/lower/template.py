@@ -30,43 +30,6 @@ if TYPE_CHECKING:
     from distarray.lower.records import Draft
 
 
-def with_making(
-    recipes: Mapping[Key, Recipe],
-    members: Mapping[Key, int],
-    holders: Mapping[int, tuple[int, ...]],
-    made: Collection[Leaf],
-) -> tuple[Mapping[Key, Recipe], Mapping[Key, int], dict[Key, Leaf]]:
-    """Return tasks of which some make blocks that the others read.
-
-    Parameters
-    ----------
-    recipes, members, holders
-        As for `member_programs.member_programs`.
-    made
-        The blocks. What a program is given of each is what `kernels.tasks.make` takes.
-
-    Returns
-    -------
-    recipes, members
-        Each block is made before its first reader, as a part of the stage of that.
-    blocks
-        By new key the block.
-    """
-    if not made:
-        return recipes, members, {}
-    keys: dict[Leaf, Key] = {}
-    found: dict[Key, Recipe] = {}
-    places = dict(members)
-    for key, recipe in recipes.items():
-        for a in recipe.args:
-            if type(a) is Leaf and a in made and a not in keys:
-                keys[a] = own = (f"dx-made{a.node}", key[1], a.number)
-                found[own] = Recipe("piece", make, (a,))
-                places[own] = holders[a.node][a.number]
-        found[key] = recipe._replace(args=tuple([keys[a] if type(a) is Leaf and a in keys else a for a in recipe.args]))
-    return found, places, {key: leaf for leaf, key in keys.items()}
-
-
 @dataclass(slots=True)
 class Lowered:
     """A Lowered is the tasks of one evaluation, with their members and with what they transfer.
@@ -190,5 +153,28 @@ class Template:
             return with_credits(recipes, members, kept.keys, self.holders, ahead, kept.bundles)
 
     def with_making(self, made: Collection[Leaf]) -> tuple[Mapping[Key, Recipe], Mapping[Key, int], Mapping[Key, Leaf]]:
-        """Return the tasks if they make these blocks too: see `with_making`."""
-        return with_making(self.recipes, self.lowered.members, self.holders, made)
+        """Return the tasks if they make these blocks too: what a program is given of each is what `kernels.tasks.make`
+        takes.
+
+        Returns
+        -------
+        recipes, members
+            Each block is made before its first reader, as a part of the stage of that.
+        blocks
+            By new key the block.
+        """
+        members = self.lowered.members
+        if not made:
+            return self.recipes, members, {}
+        keys: dict[Leaf, Key] = {}
+        found: dict[Key, Recipe] = {}
+        places = dict(members)
+        for key, recipe in self.recipes.items():
+            for a in recipe.args:
+                if type(a) is Leaf and a in made and a not in keys:
+                    keys[a] = own = (f"dx-made{a.node}", key[1], a.number)
+                    found[own] = Recipe("piece", make, (a,))
+                    places[own] = self.holders[a.node][a.number]
+            args = tuple([keys[a] if type(a) is Leaf and a in keys else a for a in recipe.args])
+            found[key] = recipe._replace(args=args)
+        return found, places, {key: leaf for leaf, key in keys.items()}

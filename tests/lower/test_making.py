@@ -12,14 +12,15 @@ from member_graphs import MemberGraph, graphs
 from distarray.kernels.tasks import make
 from distarray.lower.credits import Sizes, held_at_steps, peaks, with_credits
 from distarray.lower.recipes import Leaf, Recipe
-from distarray.lower.template import with_making
+from distarray.lower.template import Lowered, Template
 
 
 @given(graphs(), st.data())
 def test_blocks_that_are_made_are_what_they_were_promised_to_be(graph: MemberGraph, data: st.DataObject) -> None:
     read = sorted({a for r in graph.recipes.values() for a in r.args if type(a) is Leaf and graph.holders[a.node]})
     made = frozenset(data.draw(st.lists(st.sampled_from(read), unique=True))) if read else frozenset()
-    recipes, members, blocks = with_making(graph.recipes, graph.members, graph.holders, made)
+    template = Template(graph.recipes, holders=graph.holders, lowered=Lowered(members=graph.members))
+    recipes, members, blocks = template.with_making(made)
     assert sorted(blocks.values()) == sorted(made), "each once, however many read it"
     assert all(members[key] == graph.holders[leaf.node][leaf.number] for key, leaf in blocks.items())
     makers = {repr(leaf): partial(graph.blocks.__getitem__, repr(leaf)) for leaf in made}
@@ -33,7 +34,8 @@ def test_what_is_made_is_held_as_long_as_it_is_read() -> None:
     for n in range(10):
         recipes["dx-sum", 0, n] = Recipe("tile", len, (Leaf(0, n), *([("dx-sum", 0, n - 1)] if n else [])))
     members, holders = dict.fromkeys(recipes, 0), {0: (0,) * 10}
-    made, places, blocks = with_making(recipes, members, holders, {Leaf(0, n) for n in range(10)})
+    template = Template(recipes, holders=holders, lowered=Lowered(members=members))
+    made, places, blocks = template.with_making({Leaf(0, n) for n in range(10)})
     assert {recipe.function for key, recipe in made.items() if key in blocks} == {make}
     assert all(key[1] == 0 for key in made), "a part of the stage that reads it"
     nbytes = {key: 100 if key in blocks else 1 for key in made}
