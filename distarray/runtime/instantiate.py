@@ -89,7 +89,7 @@ class Instance:
     def passed_on(self) -> frozenset[Leaf]:
         """Return the blocks, still to be made by tasks of others, that are blocks of results as they are."""
         promised = self.promised
-        refs = [ref for output in self._fixed.outputs.values() for ref in output.refs] if promised else []
+        refs = [ref for output in self.template.lowered.outputs.values() for ref in output.refs] if promised else []
         found = [ref for ref in refs if type(ref) is Leaf and ref.node in promised]
         return frozenset([ref for ref in found if type(promised[ref.node].handles[ref.number]) is Promise])
 
@@ -155,7 +155,7 @@ class Instance:
         found
             Futures of all keys that are kept.
         """
-        sharding, refs, _ = self._fixed.outputs[i]
+        sharding, refs, _ = self.template.lowered.outputs[i]
         at = {}
         for member, kept in self.template.kept.by_member[i].items():
             bounds, held = [0], []
@@ -186,11 +186,8 @@ class Instance:
     @cached_property
     def outputs(self) -> dict[int, Output]:
         """Return the results by number of the node, with the keys of this run."""
-        return {i: o._replace(refs=list(map(self._result, o.refs))) for i, o in self._fixed.outputs.items()}
-
-    @property
-    def _fixed(self) -> Lowered:
-        return self.template.lowered
+        outputs = self.template.lowered.outputs
+        return {i: o._replace(refs=list(map(self._result, o.refs))) for i, o in outputs.items()}
 
     def _result(self, ref: Any) -> Any:
         if type(ref) is Leaf:
@@ -201,7 +198,7 @@ class Instance:
     @cached_property
     def lowered(self) -> Lowered:
         """Return the tasks, each with all that it needs."""
-        fixed, fill = self._fixed, Filler(self.parameters)
+        fixed, fill = self.template.lowered, Filler(self.parameters)
         names = {key: self.named(key) for key in self.template.recipes}
 
         def filled(a: Any) -> Any:
