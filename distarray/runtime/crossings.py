@@ -63,7 +63,7 @@ def check(targets: Sequence[Expr]) -> None:
     MemoryBudgetError
         If they cannot.
     """
-    if all(_is_ample(env, nodes) for env, nodes in _by_env(postorder(targets)).items()):
+    if all(planning.is_ample(nodes, env, 2 * COPIES) for env, nodes in _by_env(postorder(targets)).items()):
         return
     seen = foreseen(targets, is_checked=True)
     known = seen.stand_ins
@@ -79,15 +79,6 @@ def _by_env(nodes: Iterable[Expr]) -> dict[Environment, list[Expr]]:
     for node in nodes:
         found.setdefault(node.env, []).append(node)
     return found
-
-
-def _is_ample(env: Environment, nodes: Iterable[Expr]) -> bool:
-    """Return whether even one member could hold all of some nodes, however often: then nothing has to be planned to
-    know.
-    """
-    if not env.is_cluster:
-        return not is_limit_set(env)
-    return planning.is_ample(nodes, env, 2 * COPIES)
 
 
 @dataclass(slots=True)

@@ -26,7 +26,6 @@ from distarray.runtime.hosts import place
 from distarray.runtime.instantiate import Instance
 from distarray.runtime.member_runs import programs_of
 from distarray.runtime.members import executor_for, locked
-from distarray.runtime.memory import is_limit_set
 from distarray.runtime.planning import context_of, is_ample
 from distarray.runtime.prepare import Prepared, prepare
 from distarray.runtime.promised import PromisedBlocks, make_here
@@ -213,8 +212,7 @@ def _taken_along(
     plan, graph, env = found.plan, found.graph, found.env
     instance = instance_of(found)
     check_whole_kernels(instance.template.lowered.drafts, graph.nodes, env)
-    is_tight = not is_ample(graph.nodes, env) if env.is_cluster else is_limit_set(env)
-    if is_tight and not (is_run_here and programs_of(instance) is not None):
+    if not (is_ample(graph.nodes, env) or (is_run_here and programs_of(instance) is not None)):
         held = peaks_of(replace(instance.lowered, outputs={}), graph, env)
         if (why := excess_of(held, env)) is not None:
             needed, stage = held.worst

@@ -25,7 +25,7 @@ from distarray.runtime.held import has_room, held_in, peaks_of, standing_of
 from distarray.runtime.instantiate import instance_of
 from distarray.runtime.known_rates import rates_for, rates_of
 from distarray.runtime.member_runs import makes_little, programs_of
-from distarray.runtime.memory import COPIES, memory_limit
+from distarray.runtime.memory import COPIES, is_limit_set, memory_limit
 from distarray.runtime.retention import is_beyond_memory
 from distarray.sharding.sharding import Sharding
 
@@ -184,7 +184,11 @@ def exceeds(plan: Plan, graph: Graph, env: Environment, others: Others = tuple) 
 
 
 def is_ample(nodes: Iterable[Expr], env: Environment, n_copies: int = COPIES) -> bool:
-    """Return whether even one worker could hold all of some nodes, so many times, beside what members hold already."""
+    """Return whether nothing has to be planned to know that members can hold some nodes: even one worker could, so many
+    times, beside what members hold already; or no limit is set for members of this process.
+    """
+    if not env.is_cluster:
+        return not is_limit_set(env)
     return has_room(env, n_copies * sum([node.nbytes for node in nodes]))
 
 

@@ -17,7 +17,6 @@ from distarray.planner.plan import Plan
 from distarray.runtime.donation import inplace_results
 from distarray.runtime.hosts import graph_as_cut, host_cuts, put
 from distarray.runtime.instantiate import Instance, instance_of
-from distarray.runtime.memory import is_limit_set
 from distarray.runtime.planning import checked, context_of, found_plan, is_ample
 from distarray.runtime.progress import planning
 from distarray.runtime.retention import retained
@@ -110,7 +109,7 @@ def check(
     env: Environment, order: Sequence[Expr], wanted: set[int], stand_ins: Mapping[int, Expr] = MappingProxyType({})
 ) -> None:
     """Check that members can hold what these nodes need: see `evaluate.check`."""
-    if not is_ample(order, env) if env.is_cluster else is_limit_set(env):
+    if not is_ample(order, env):
         prepare(order, wanted, env, stand_ins)
 
 
