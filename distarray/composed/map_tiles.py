@@ -16,6 +16,7 @@ from distarray.composed.user_function import MAP_BLOCKS
 from distarray.expr.bind import Operands, bind, unbox
 from distarray.expr.expr import Expr
 from distarray.ops.creation import arange
+from distarray.sharding.team import Team
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,6 +118,28 @@ def map_tiles(
         raise ValueError("assignment destination is read-only")
     operands = unbox("map_tiles", arrays)
     nodes = [n for n in operands.nodes if type(n) is Expr]
+    extents, cut = _extents(nodes, names), _cut(over, names[inplace], operands.env.team)
+    every = "".join(extents)
+    indices = [arange(0, n, 1, np.int64, operands.env) for n in extents.values()]
+    terms = [" ".join(letters) or "()" for letters in (*names, *every)]
+    whole = [f"{letter}: whole" for letter in every if letter not in over.values()]
+    rule = ", ".join(terms) + " -> " + " ".join(names[inplace]) + (" | " + ", ".join(whole) if whole else "")
+    inputs = Operands([*nodes, *indices], operands.env, lambda node: node)
+    base = nodes[inplace]
+    function = TileKernel(kernel, every, inplace)
+    value: Expr = bind(MAP_BLOCKS, (), base.shape, base.dtype, (rule,), (function,), inputs)
+    if operands.env.team is not None:
+        value = value.with_pin(parse_pin(cut, None, base.shape, base.dtype, operands.env))
+        if target.layout != "C":
+            # Results of kernels have blocks of layout C.
+            pin = parse_pin(cut, target.layout, base.shape, base.dtype, operands.env)
+            value = cast(value, base.dtype).with_pin(pin)
+    target._write(value)
+    return target
+
+
+def _extents(nodes: Sequence[Expr], names: Sequence[Any]) -> dict[str, int]:
+    """Return by letter the extent of its index, of nodes whose axes have one letter each."""
     extents: dict[str, int] = {}
     for node, letters in zip(nodes, names, strict=True):
         if not isinstance(letters, str) or len(letters) != node.ndim or not letters.isalpha():
@@ -126,34 +149,20 @@ def map_tiles(
         for letter, n in zip(letters, node.shape):
             if extents.setdefault(letter, n) != n:
                 raise ValueError(f"map_tiles: index {letter!r} has the extents {extents[letter]} and {n}")
-    written = names[inplace]
+    return extents
+
+
+def _cut(over: Mapping[str, Any], written: str, team: Team | None) -> tuple[tuple[str, ...], ...]:
+    """Return the mesh axes of a team that cut each axis of the array that is written, the minor one first."""
     for axis, letter in over.items():
         if not isinstance(letter, str) or letter not in written:
             raise ValueError(
                 f"map_tiles: over={over}: mesh axis {axis!r} cuts index {letter!r}, which {written!r} lacks: its "
                 "tiles would be partial sums; leave it whole, or use einsum"
             )
-    team = operands.env.team
-    # The minor mesh axis comes first; a mesh lists its axes from the slowest.
+    # A mesh lists its axes from the slowest.
     minor_first = [] if team is None else [axis for axis in reversed(team.axes) if axis in over]
     unknown = over.keys() - set(minor_first)
     if unknown:
         raise ValueError(f"map_tiles: {team!r} has no mesh axis {', '.join(map(repr, sorted(unknown)))}")
-    cut = tuple(tuple(axis for axis in minor_first if over[axis] == letter) for letter in written)
-    every = "".join(extents)
-    indices = [arange(0, n, 1, np.int64, operands.env) for n in extents.values()]
-    terms = [" ".join(letters) or "()" for letters in (*names, *every)]
-    whole = [f"{letter}: whole" for letter in every if letter not in over.values()]
-    rule = ", ".join(terms) + " -> " + " ".join(written) + (" | " + ", ".join(whole) if whole else "")
-    inputs = Operands([*nodes, *indices], operands.env, lambda node: node)
-    base = nodes[inplace]
-    function = TileKernel(kernel, every, inplace)
-    value: Expr = bind(MAP_BLOCKS, (), base.shape, base.dtype, (rule,), (function,), inputs)
-    if team is not None:
-        value = value.with_pin(parse_pin(cut, None, base.shape, base.dtype, operands.env))
-        if target.layout != "C":
-            # Results of kernels have blocks of layout C.
-            pin = parse_pin(cut, target.layout, base.shape, base.dtype, operands.env)
-            value = cast(value, base.dtype).with_pin(pin)
-    target._write(value)
-    return target
+    return tuple(tuple(axis for axis in minor_first if over[axis] == letter) for letter in written)
