@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from distarray.kernels.inside import as_task
+from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.namespaces import Block, Params, astype, is_strict
 from distarray.kernels.user_functions import own, read_only
 from distarray.types import DType, Shape
@@ -142,14 +143,7 @@ def _reduced(xp: Any, ufunc: str, x: Block, starts: Numbers) -> Block:
 
 
 #: Of reductions that fold by one function, that.
-_UFUNC_OF = {
-    "sum": "add",
-    "prod": "multiply",
-    "max": "maximum",
-    "min": "minimum",
-    "any": "logical_or",
-    "all": "logical_and",
-}
+_UFUNC_OF = {name: MONOIDS[name].ufunc.__name__ for name in ("sum", "prod", "max", "min", "any", "all")}
 
 
 def _scattered(xp: Any, rows: Block | None, segments: Numbers, n: int, like: Block, fill: Any) -> Block:
@@ -252,13 +246,10 @@ def _quotient(xp: Any, total: Block, count: Block) -> Block:
 
 def _merge_ufunc(ufunc: str) -> Callable[..., State]:
     def merge(xp: Any, left: State, right: State) -> State:
-        return (getattr(xp, ufunc)(left[0], right[0]),)
+        function = getattr(xp, ufunc)
+        return tuple([function(a, b) for a, b in zip(left, right, strict=True)])
 
     return merge
-
-
-def _merge_means(xp: Any, left: State, right: State) -> State:
-    return left[0] + right[0], left[1] + right[1]
 
 
 def _merge_moments(xp: Any, left: State, right: State) -> State:
@@ -289,8 +280,7 @@ _STATES: dict[str, Callable[..., State]] = {
 }
 _MERGES: dict[str, Callable[..., State]] = {
     **{name: _merge_ufunc(ufunc) for name, ufunc in _UFUNC_OF.items()},
-    "count": _merge_ufunc("add"),
-    "mean": _merge_means,
+    **dict.fromkeys(("count", "mean"), _merge_ufunc("add")),
     "var": _merge_moments,
     "first": _merge_first,
     "last": _merge_last,
