@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import threading
 
+#: After which a thread that waits looks for itself: a signal that comes just before it begins to wait does not wake it,
+#: and may have ended unheard what it waits for.
+LOOK_SECONDS = 0.2
+
 
 class Condition(threading.Condition):
     """A Condition is a `threading.Condition` with a reentrant lock, whose waits signals may end."""
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: float | None = LOOK_SECONDS) -> bool:
         """Wait until notified, at most some seconds; return whether it was. The lock is held again in any case."""
         try:
             return super().wait(timeout)

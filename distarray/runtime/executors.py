@@ -21,9 +21,6 @@ from distarray.runtime import metering, progress
 from distarray.runtime.process_threads import ProcessThreads, forsake, threads_of
 from distarray.runtime.watching import StepObserver, watched
 
-#: How often a thread that waits for steps looks whether it was interrupted, or the run is over.
-INTERRUPT_SECONDS = 0.2
-
 
 def run_program(
     program: MemberProgram,
@@ -131,7 +128,7 @@ class _Run:
             self._help_out()
             with self._lock:
                 while self._n_running:
-                    self._changed.wait(INTERRUPT_SECONDS)
+                    self._changed.wait()
         except BaseException:
             # Ctrl-C is answered now. It comes only where nothing is overwritten (`interrupts_deferred`), so what still
             # runs harms nobody: it ends on threads of its own, and what it makes is dropped.
@@ -188,8 +185,7 @@ class _Run:
         with self._lock:
             while not self._ready and not self._parts and self._n_left and not self.is_over:
                 self._n_waiting += 1
-                # An interrupt that comes just before a thread begins to wait does not wake it.
-                self._changed.wait(INTERRUPT_SECONDS)
+                self._changed.wait()
                 self._n_waiting -= 1
             if self._parts:
                 self._n_running += 1

@@ -21,9 +21,6 @@ from distarray.runtime.members import LOCK, locked
 from distarray.runtime.retention import safe_nbytes
 from distarray.weak import alive
 
-#: How often a thread that waits for a run looks whether it is over: an interrupt may have ended it unheard.
-_SECONDS = 0.2
-
 _landed = Condition(LOCK)
 #: Those of all threads; an interrupt may come before a run begins, and then nothing is left of it.
 _flights: weakref.WeakSet[Flight] = weakref.WeakSet()
@@ -102,7 +99,7 @@ def wait_for(order: Sequence[Expr], env: Environment) -> bool:
         if is_room and not any(n.memo is None and id(n) in needed for n in read):
             break
         waited = True
-        _landed.wait(_SECONDS)
+        _landed.wait()
     return waited
 
 
