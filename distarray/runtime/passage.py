@@ -105,7 +105,7 @@ def run(found: Prepared) -> Sequence[Any]:
         If members cannot hold what it needs; then nothing is handed out.
     """
     check(found)
-    instance = instance_to_run(found.plan, found.graph, found.env)
+    instance = instance_to_run(found)
     with interrupts_deferred():
         # What the source stands on may be read by others too.
         ((_, stored),) = handed_out(instance, lambda: None)

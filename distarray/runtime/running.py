@@ -18,8 +18,6 @@ from distarray.kernels.stores import places_read
 from distarray.lower.bundling import Output
 from distarray.lower.credits import Programs
 from distarray.lower.template import Lowered
-from distarray.planner.graph import Graph
-from distarray.planner.plan import Plan
 from distarray.runtime import counters, metering
 from distarray.runtime.budget import check_held, check_whole_kernels
 from distarray.runtime.clients import process_threads
@@ -33,7 +31,7 @@ from distarray.runtime.member_runs import kept_sizes, memory_of, programs_of
 from distarray.runtime.members import executor_for
 from distarray.runtime.passes import pass_of
 from distarray.runtime.planning import uses_of
-from distarray.runtime.prepare import prepare
+from distarray.runtime.prepare import Prepared, prepare
 from distarray.runtime.progress import planning
 from distarray.runtime.promised import joined
 from distarray.runtime.run_names import new_run
@@ -56,14 +54,15 @@ def begun(env: Environment, order: Sequence[Expr], wanted: set[int], others: Oth
         See `Prepared`.
     """
     check_held([n for n in order if n.memo is None], wanted)
-    plan, graph, *_ = prepare(order, wanted, env, others=others).sent()
+    found = prepare(order, wanted, env, others=others).sent()
+    plan, graph = found.plan, found.graph
     if plan.is_provisional:
         uses_of(graph)[0] += 1
     cluster = env.is_cluster
     made = [n.nbytes for n in order if n.memo is None]
     is_long = sum(made) > max(INPLACE_NBYTES, INPLACE_STEPS * max(made, default=0))
     inplace = {} if cluster or is_long else inplace_results(plan, graph, order, others)
-    instance = instance_to_run(plan, graph, env, inplace, others)
+    instance = instance_to_run(found, inplace, others)
     taken = {id(graph.nodes[i]) for i in inplace.values()}
     if cluster:
         # Handing tasks to a cluster takes no time, and an interrupt would leave half of its Futures.
@@ -80,22 +79,19 @@ def begun(env: Environment, order: Sequence[Expr], wanted: set[int], others: Oth
 
 
 def instance_to_run(
-    plan: Plan,
-    graph: Graph,
-    env: Environment,
-    inplace: Mapping[int, int] = MappingProxyType({}),
-    others: Others = tuple,
+    found: Prepared, inplace: Mapping[int, int] = MappingProxyType({}), others: Others = tuple
 ) -> Instance:
-    """Return the run of a plan that is to begin now, counted; for `inplace` see `lower`."""
+    """Return the run of an evaluation that is to begin now, counted; for `inplace` see `lower`."""
+    graph, env = found.graph, found.env
     with planning():
-        instance = instance_of(plan, graph, env, new_run(), inplace)
+        instance = instance_of(found.plan, graph, env, new_run(), inplace)
     check_whole_kernels(instance.template.lowered.drafts, graph.nodes, env)
     if counters.active:
         count(instance.lowered)
         peak = max(memory_of(instance, programs_of(instance, others)).peak.values(), default=0)
-        found = pass_of(instance.lowered, peak)
+        amount = pass_of(instance.lowered, peak)
         for c in counters.active:
-            c.passes.append(found)
+            c.passes.append(amount)
             c.predicted_peak = max(c.predicted_peak, peak)
     if not env.is_cluster:
         for meter in metering.active:
