@@ -19,6 +19,7 @@ from distarray.array.by_numpy import update_by_numpy
 from distarray.array.handle import Handle
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.ops.elementwise import astype
+from distarray.types import DType
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +55,7 @@ def check_out(
         what = "the result" if name is None else f"ufunc {name!r} output"
         raise TypeError(f"Cannot cast {what} from {result.dtype!r} to {out.dtype!r} with casting rule {casting!r}")
     if casting == "unsafe" and not broadcasts and {result.dtype.kind, out.dtype.kind} & {"m", "M"}:
-        np.empty(1, out.dtype)[...] = np.empty(1, result.dtype)  # which numpy refuses where a unit gets lost
+        check_written(result.dtype, out.dtype)
     if out.shape != result.shape:
         if not broadcasts:
             raise ValueError(
@@ -65,6 +66,13 @@ def check_out(
                 f"non-broadcastable output operand with shape {out.shape} doesn't match the broadcast shape "
                 f"{result.shape}"
             )
+
+
+def check_written(given: DType, among: DType) -> None:
+    """Raise what numpy raises where elements of one dtype are not written among those of another: it asks numpy, of two
+    dates or time spans, whether a unit gets lost.
+    """
+    np.empty(1, among)[...] = np.zeros(1, given)
 
 
 def into(out: Any, result: Any, *, casting: Any = "same_kind", broadcasts: bool = False) -> Any:

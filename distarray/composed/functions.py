@@ -26,7 +26,7 @@ from distarray.arguments import (
 from distarray.array.array import DistArray
 from distarray.array.by_numpy import update_by_numpy
 from distarray.array.handle import is_scalar
-from distarray.array.out import hosted, into, writes_host
+from distarray.array.out import check_written, hosted, into, writes_host
 from distarray.composed.creation import zeros
 from distarray.composed.nonzero import flatnonzero
 from distarray.composed.ufunc_reductions import mask_of
@@ -382,7 +382,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArra
     if obj.ndim > 1:
         raise ValueError(f"index array argument obj to insert must be one dimensional or scalar (obj={shown(obj)})")
     given = beside(x, values if isinstance(values, DistArray) else host_array(values, "values", x.dtype))
-    np.empty(1, x.dtype)[...] = np.empty(1, cast_dtype(given.dtype, x.dtype))
+    check_written(cast_dtype(given.dtype, x.dtype), x.dtype)
     given = elementwise.astype(given, x.dtype, copy=False)
     given = given.reshape((1,) * (x.ndim - given.ndim) + given.shape)
     count = int(obj.size)
