@@ -57,7 +57,7 @@ class Counters:
     fetched_bytes: int = 0
     predicted_peak: int = 0
     members: dict[Any, int] = field(default_factory=dict)
-    passes: list[Pass] = field(default_factory=list)
+    passes: list[Pass] = field(default_factory=list, repr=False)
 
     @property
     def messages(self) -> int:
