@@ -186,14 +186,18 @@ def stop(name: str, dask_worker: Any) -> Count:
 class Meter:
     """A Meter counts what the tasks of this process read and return, by rank of the member.
 
-    Bytes of an array count as long as its memory lives, whoever holds it: views of one memory count once.
+    Bytes of an array count as long as its memory lives, whoever holds it: views of one memory count once. Blocks that
+    are there before may be parts of one memory, an array of the user's that is cut: each counts at its member.
     """
 
     def __init__(self) -> None:
         self.counts: dict[int, Count] = {}
         self._held: dict[int, int] = {}
-        #: By `id` of the owner of memory the member whose block it is, as long as it lives.
-        self._owners: dict[int, int] = {}
+        #: By `id` of the owner of memory the member whose block it is, as long as it lives, and its bytes; of memory of
+        #: which parts were there before, those of each part.
+        self._owners: dict[int, list[tuple[int, int]]] = {}
+        #: By `id` of a block that was there before, as long as it lives, the members that have it.
+        self._found: dict[int, set[int]] = {}
         self._lock = threading.RLock()  # memory may die at any allocation
 
     def of_run(self, program: MemberProgram, keys: Iterable[Key]) -> StepObserver:
@@ -208,33 +212,55 @@ class Meter:
                 continue
             for tile, block in zip(memo.sharding.tiles(), memo.blocks, strict=True):
                 member = memo.sharding.member(tile)
-                self.count(member).before += self.hold(member, block)
+                self.count(member).before += self._find(member, block)
 
-    def source(self, value: Any) -> int | None:
-        """Return the member that a block lies on; None if it is no block."""
-        return self._owners.get(id(_owner(value)[0])) if hasattr(value, "nbytes") else None
+    def is_at(self, member: int, value: Any) -> bool:
+        """Return whether a member has a block; and so it has what is no block."""
+        if not hasattr(value, "nbytes"):
+            return True
+        if (at := self._found.get(id(value))) is not None:
+            return member in at
+        parts = self._owners.get(id(_owner(value)[0]))
+        return parts is None or any(m == member for m, _ in parts)
 
     def count(self, member: int) -> Count:
         """Return what was counted for a member so far; it grows."""
         return self.counts.setdefault(member, Count())
 
-    def hold(self, member: int, array: Any) -> int:
-        """Count the memory of an array; its bytes, none if they are counted already."""
+    def hold(self, member: int, array: Any) -> None:
+        """Count the memory of an array that a task has returned, if it is not counted already."""
         owner, nbytes = _owner(array)
         with self._lock:
-            if id(owner) in self._owners:
-                return 0
-            self._owners[id(owner)] = member
-            self._held[member] = self._held.get(member, 0) + nbytes
-            count = self.count(member)
-            count.most = max(count.most, self._held[member])
-        weakref.finalize(owner, self._died, id(owner), member, nbytes).atexit = False
+            if id(owner) not in self._owners:
+                self._add(member, owner, nbytes)
+
+    def _find(self, member: int, block: Any) -> int:
+        """Count a block that was there before; its bytes, none if they are counted already."""
+        owner, nbytes = _owner(block)
+        with self._lock:
+            if id(block) not in self._found:
+                self._found[id(block)] = {member}
+                weakref.finalize(block, self._found.pop, id(block)).atexit = False
+                left = nbytes - sum([n for _, n in self._owners.get(id(owner), ())])
+                return self._add(member, owner, min(int(block.nbytes), left))
+            self._found[id(block)].add(member)
+            return 0
+
+    def _add(self, member: int, owner: Any, nbytes: int) -> int:
+        """Count bytes with a member for as long as their owner lives."""
+        if id(owner) not in self._owners:
+            self._owners[id(owner)] = []
+            weakref.finalize(owner, self._died, id(owner)).atexit = False
+        self._owners[id(owner)].append((member, nbytes))
+        self._held[member] = self._held.get(member, 0) + nbytes
+        count = self.count(member)
+        count.most = max(count.most, self._held[member])
         return nbytes
 
-    def _died(self, name: int, member: int, nbytes: int) -> None:
+    def _died(self, name: int) -> None:
         with self._lock:
-            del self._owners[name]
-            self._held[member] -= nbytes
+            for member, nbytes in self._owners.pop(name):
+                self._held[member] -= nbytes
 
 
 class _MeteredRun:
@@ -247,23 +273,36 @@ class _MeteredRun:
         self._members = program.members
         self._first = len(program.given)
         self._arrived: set[tuple[int, int]] = set()
+        #: By slot and member the steps that read it there.
+        self._reading: dict[tuple[int, int], list[int]] = {}
+        for n, reads in enumerate(program.graph.reads):
+            for slot in reads:
+                self._reading.setdefault((slot, program.members[n]), []).append(n)
 
     def before(self, n: int, args: Sequence[Any]) -> None:
         """Note that a step is about to run with these arguments: what it reads of other members has come to its own."""
         step, member = self._steps[n], self._members[n]
         for given, value in zip(step.args, args, strict=True):
-            is_made = type(given) is SlotRef and given.number >= self._first
-            source = self._members[given.number - self._first] if is_made else self._meter.source(value)
-            at = given.number if type(given) is SlotRef else -id(value), member
-            if source is None or source == member or at in self._arrived:
+            is_slot = type(given) is SlotRef
+            is_made = is_slot and given.number >= self._first
+            maker = self._members[given.number - self._first] if is_made else None
+            is_here = maker == member if is_made else self._meter.is_at(member, value)
+            at = given.number if is_slot else -id(value), member
+            if is_here or at in self._arrived or not self._readers_in(n, given):
                 continue
-            found = _readers(step.key, step.function, step.args, partial(_is_same, given))
-            if found and all(function is tasks.run_mosaic for function, _ in found):
-                continue  # only tiles of redistributions read it: in one process they slice it where it lies
             self._arrived.add(at)
-            readers = tuple([(self._keys[n], stage) for _, stage in found])
+            steps = self._reading[at] if is_slot else [n]
+            readers = tuple([(self._keys[r], stage) for r in steps for stage in self._readers_in(r, given)])
             nbytes = sum(int(a.nbytes) for a in _arrays(value))
             self._meter.count(member).arrivals.append(Arrival(nbytes, readers))
+
+    def _readers_in(self, n: int, given: Any) -> list[int]:
+        """Return the stages in which a step reads an argument that comes from another member; those of redistributions
+        read none: in one process their tiles are slices of it, where it lies.
+        """
+        step = self._steps[n]
+        found = _readers(step.key, step.function, step.args, partial(_is_same, given))
+        return [stage for function, stage in found if function is not tasks.run_mosaic]
 
     def after(self, n: int, value: Any) -> None:
         """Note that a step has returned."""
