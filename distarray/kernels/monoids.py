@@ -59,6 +59,10 @@ class Monoid:
         """Return the dtype in which values accumulate when the result has `dtype`."""
         return dtype
 
+    def itemsize(self, dtype: DType, operand: DType) -> int:
+        """Return the bytes of a partial for each element of a result of `dtype`, of elements of the dtype `operand`."""
+        return self.state(dtype).itemsize * self.n_arrays
+
     def is_ordered(self, dtype: DType) -> bool:
         """Return whether the bits of a result depend on how the elements are parted: floating-point sums round."""
         return True
@@ -374,6 +378,9 @@ class _ArgExtremum(Monoid):
 
     is_max: bool = True
 
+    def itemsize(self, dtype: DType, operand: DType) -> int:
+        return operand.itemsize + np.dtype(np.intp).itemsize
+
     def is_ordered(self, dtype: DType) -> bool:
         return False
 
@@ -456,11 +463,17 @@ class _Moments(Monoid):
     def state(self, dtype: DType) -> DType:
         return np.dtype(np.float32) if dtype == np.float16 else dtype
 
-    def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
+    def itemsize(self, dtype: DType, operand: DType) -> int:
+        return sum([d.itemsize for d in self._dtypes(dtype)])
+
+    def _dtypes(self, dtype: DType) -> tuple[DType, DType, DType]:
+        """Return the dtypes of count, mean and M2."""
         state = self.state(dtype)
+        return np.dtype(np.int64), state, _real(state)
+
+    def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
         where = {} if xp is np else {"device": device}
-        dtypes = (np.dtype(np.int64), state, _real(state))
-        return tuple([xp.zeros(tuple(shape), dtype=dtype_of(xp, d), **where) for d in dtypes])
+        return tuple([xp.zeros(tuple(shape), dtype=dtype_of(xp, d), **where) for d in self._dtypes(dtype)])
 
     def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         xp = namespace(block)

@@ -251,7 +251,17 @@ class StageSpec:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """A Finish says how the partial results of a reduction become its result."""
+    """A Finish says how the partial results of a reduction become its result.
+
+    Parameters
+    ----------
+    accumulator
+        Dtype in which the monoid runs.
+    dtype, operand
+        Of the result, and of what is reduced.
+    extents
+        Of all loops.
+    """
 
     name: str
     monoid: str
@@ -260,6 +270,7 @@ class Finish:
     dtype: np.dtype[Any]
     params: tuple[Any, ...]
     extents: tuple[int, ...]
+    operand: np.dtype[Any]
 
     def __call__(self, partial: Any, shape: tuple[int, ...], backend: Any) -> Array:
         n = prod(self.extents[a] for a in self.axes)
@@ -269,7 +280,7 @@ class Finish:
     @property
     def itemsize(self) -> int:
         """Return the bytes of a partial result for each element of the result."""
-        return self.accumulator.itemsize * MONOIDS[self.monoid].n_arrays
+        return MONOIDS[self.monoid].itemsize(self.accumulator, self.operand)
 
     @property
     def skips_empty_tiles(self) -> bool:

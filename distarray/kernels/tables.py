@@ -465,7 +465,9 @@ def _sliding_window_view(xp: Namespace, x: Block, params: Params) -> Block:
 def _nonzero(xp: Namespace, mask: Block, params: Params) -> Any:
     """Return global positions of the true elements; the last of `params` is where the block begins."""
     at = where_true(mask) if xp is np else xp.nonzero(mask)
-    found = tuple([i + lo if lo else i for i, lo in zip(at, params[-1], strict=True)])
+    # numpy's positions of several axes are columns of one array: any of them would keep all.
+    is_own = len(at) == 1 or xp is not np
+    found = tuple([i if is_own and not lo else i + lo for i, lo in zip(at, params[-1], strict=True)])
     return found[0] if len(found) == 1 else found
 
 

@@ -72,12 +72,13 @@ FinishOf: TypeAlias = Callable[[Expr, Loops, int], Finish]
 def finish_of_contraction(node: Expr, loops: Loops, number: int) -> Finish:
     """Return how partial results over parts of the aggregated loops become the elements of a contraction."""
     monoid = node.params.monoid
-    return Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents)
+    return Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents, node.dtype)
 
 
 def finish_of_fold(node: Expr, loops: Loops, number: int) -> Finish:
     """Return how the states of a fold combine, and become its result."""
-    return Folding(node.op.name, "", loops.reduced, node.dtype, node.dtype, node.params, loops.extents, node=number)
+    dtype, extents = node.dtype, loops.extents
+    return Folding(node.op.name, "", loops.reduced, dtype, dtype, node.params, extents, dtype, node=number)
 
 
 def second_pass(low: Lowering, draft: Draft, *, run: Callable[..., Any], finish: FinishOf | None) -> None:

@@ -233,7 +233,7 @@ class _Simulation:
         used_at: dict[int, list[int]] = {m: [] for m in n_tasks}
         by_stage: dict[int, tuple[int, int]] = {}
         for key, made in self._made.items():
-            used = made.most + sum([self._size_of(d) for d in self._lowered.tasks[key].dependencies])
+            used = made.most + sum(map(self._size_of, self._read_by(key)))
             made_at[self._members[key]].append(made.most)
             used_at[self._members[key]].append(used)
             before = by_stage.get(key[1], (0, 0))
@@ -271,7 +271,7 @@ class _Simulation:
         ends: defaultdict[int, list[Key]] = defaultdict(list)
         arrivals: dict[Any, tuple[int, int]] = {}
         for n, key in enumerate(order):
-            remote = [d for d in self._lowered.tasks[key].dependencies if self._member(d) != member]
+            remote = [d for d in self._read_by(key) if self._member(d) != member]
             start = max([times.soonest(d) for d in self._lowered.tasks[key].dependencies], default=0)
             for d in remote:
                 first, last = arrivals.get(d, (start, n))
@@ -333,6 +333,11 @@ class _Simulation:
                 live -= self._drop(before)
         numbers = [n for made in own.values() for n in made if self._references[n]]
         return _Made(tuple(numbers), tuple(needs))
+
+    def _read_by(self, key: Key) -> list[Any]:
+        """Return the results and blocks that a task reads: those of host data too that are still to be sent."""
+        task = self._lowered.tasks[key]
+        return [*task.dependencies, *{a for a in task.args if type(a) is Unsent}]
 
     def _member(self, key: Any) -> int:
         found = self._members.get(key)
@@ -440,7 +445,12 @@ class _Simulation:
         before.
         """
         held = self._holds.get(ref) if isinstance(ref, tuple) else None
-        return held[0] if held else _MadeArray(0, max([b.itemsize for b in self._blocks_of(ref)], default=0))
+        if held:
+            return held[0]
+        blocks = self._blocks_of(ref)
+        is_counted = _name(ref) in self._stored  # else it is data of this process, which become a block of the member
+        nbytes = 0 if is_counted else sum([b.nbytes for b in blocks])
+        return _MadeArray(nbytes, max([b.itemsize for b in blocks], default=0))
 
     def _of_program(self, spec: StageSpec, tile: TileSpec, given: Sequence[Any]) -> list[_MadeArray | int]:
         made = [

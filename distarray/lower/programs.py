@@ -324,7 +324,8 @@ def _reuse(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[in
 
 def _finish(low: Lowering, c: Combine, loops: Loops) -> Finish:
     node = low.graph.nodes[c.node]
-    return Finish(node.op.name, c.monoid, c.axes, c.dtype, node.dtype, node.params.extra, loops.extents)
+    operand = node.operands[0].dtype  # type: ignore[union-attr]  # a node, as `bind_reduce` says
+    return Finish(node.op.name, c.monoid, c.axes, c.dtype, node.dtype, node.params.extra, loops.extents, operand)
 
 
 def name_of(low: Lowering, stage: Stage) -> str:

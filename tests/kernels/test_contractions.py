@@ -292,7 +292,7 @@ def test_operands_that_lie_in_parts_give_what_they_give_together(drawn, data, ag
     shape = tuple([sizes[k] for k in result])
     params = ContractParams(tuple(terms), result, join, agg)
     stage = StageSpec(
-        None, stores=(F8,), finishes=(Finish(agg, agg, (), F8, F8, (), ()),), name="contract", params=params
+        None, stores=(F8,), finishes=(Finish(agg, agg, (), F8, F8, (), (), F8),), name="contract", params=params
     )
     slices = contractions.loop_slices(stage, reads, shape)
     tile = TileSpec(0, shape, reads=tuple(reads), along=slices, finish=(None,))

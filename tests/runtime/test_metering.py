@@ -71,6 +71,47 @@ def test_the_state_of_a_reduction_counts_with_all_its_arrays() -> None:
     assert told.moved_bytes == told.measured.moved_bytes > 3 * 64 * 8
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "c8", "c16", "i2", "u1", "bool"])
+@pytest.mark.parametrize("name", ["std", "mean", "argmin", "argmax", "sum", "max", "any"])
+def test_partial_results_have_as_many_bytes_as_predicted(name: str, dtype: str) -> None:
+    """Each array of the state of a reduction has a dtype of its own: all were predicted to be as the result is."""
+    if dtype[0] == "c" and name in ("argmin", "argmax", "max"):
+        pytest.skip("not ordered here")
+    host = np.random.default_rng(0).integers(0, 2, (64, 5)).astype(dtype)
+    with dx.config.set(block_bytes=0):
+        x = dx.asarray(host, team=TEAM, sharding=("x", None)).persist()
+        told = getattr(dx, name)(x, axis=0).explain(analyze=True)
+    assert told.moved_bytes == told.measured.moved_bytes > 0
+    assert told.measured.peak_bytes <= told.peak_bytes
+
+
+def test_each_member_has_its_part_of_one_array_of_the_user() -> None:
+    """Tiles that are slices of one array were all counted at the member that was listed first, and read by the others."""
+    host = np.arange(4096.0)
+    with dx.config.set(block_bytes=0), peaks() as found:
+        x = dx.asarray(host, team=TEAM, sharding=("x",)).persist()
+        told = (x * 2.0).explain(analyze=True)
+    assert told.measured.moved_bytes == told.measured.messages == 0
+    assert {m: (p.before, p.blocks) for m, p in found.items()} == dict.fromkeys(range(4), (8192, 16384))
+
+
+def test_host_data_that_are_overwritten_count_as_the_block_that_they_become() -> None:
+    x = dx.asarray(np.arange(4096.0), team=dx.Team((1,), ("x",)))
+    with dx.config.set(block_bytes=0, eager_bytes=0):
+        x[::-3] += x[::-3]
+        told = x.explain(analyze=True)
+    assert told.measured.peak_bytes <= told.peak_bytes <= 2 * 4096 * 8
+
+
+def test_positions_of_several_axes_have_memory_of_their_own() -> None:
+    """They were columns of one array, so that each of them kept all."""
+    host = np.random.default_rng(0).integers(0, 2, (64, 50))
+    with dx.config.set(block_bytes=0, eager_bytes=0):
+        x = dx.asarray(host, team=TEAM, sharding=("x", None)).persist()
+        told = dx.explain(*dx.nonzero(x), analyze=True)
+    assert told.measured.peak_bytes <= told.peak_bytes
+
+
 @pytest.mark.parametrize("is_fused", [False, True])
 def test_a_redistribution_in_one_process_sends_nothing_by_any_count(is_fused: bool) -> None:
     """Its tiles are slices of the blocks of other members, where these lie."""
