@@ -21,22 +21,23 @@ from distarray.diagnostics.explanation import Explanation, Measured, Result, Sta
 from distarray.diagnostics.predict import Rehearsal, StageTraffic, rehearse, traffic_of
 from distarray.diagnostics.resident import watch_peak
 from distarray.errors import EnvironmentMismatchError
-from distarray.expr.crossing import graph, levels
+from distarray.expr.crossing import levels
 from distarray.expr.expr import Environment, Expr, Others, Stored, cell_of
 from distarray.lower.footprint import most_held, reports
 from distarray.lower.liveness import Liveness
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
-from distarray.runtime import evaluate, known_rates, members, observations, small
+from distarray.runtime import evaluate, known_rates, members, observations, prepare, small
 from distarray.runtime.clocks import Span
 from distarray.runtime.counters import Counters, counting
-from distarray.runtime.crossings import Foreseen, beside, foreseen, passage_of, sources_of
+from distarray.runtime.crossings import Foreseen, beside, foreseen, passage_of, see_run, sources_of
 from distarray.runtime.held import ahead, peaks_of
 from distarray.runtime.memory import memory_limit
 from distarray.runtime.metering import Count, metering
 from distarray.runtime.moves import transfers
 from distarray.runtime.passes import passes_of
 from distarray.runtime.prepare import Prepared
+from distarray.runtime.retention import retained
 from distarray.runtime.task_times import busy_seconds, measuring
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
@@ -119,11 +120,40 @@ def _parts(targets: Sequence[Expr], analyze: bool, others: Others, along: Sequen
             known = _foreseen(targets)  # what has run is known
         sources = [n for n in sources_of(step) if id(n) not in known.stand_ins]
         for at in dict.fromkeys([n.env for n in sources]):
-            parts.append(_explained([n for n in sources if n.env == at], known, analyze=analyze, others=pending))
+            parts += _runs([n for n in sources if n.env == at], known, analyze=analyze, others=pending)
         parts += [_crossed(node, known, analyze=analyze, others=pending) for node in step]
     known = _foreseen(targets) if analyze else known
-    parts.append(_explained(targets, known, analyze=analyze, others=others, along=along))
-    return parts
+    return [*parts, *_runs(targets, known, analyze=analyze, others=others, along=along)]
+
+
+def _runs(
+    targets: Sequence[Expr], known: Foreseen, *, analyze: bool, others: Others, along: Sequence[Expr] = ()
+) -> list[Explanation]:
+    """Return how pending nodes of one environment would be computed: in one run, or on a cluster first what is to run
+    apart, as in `evaluate`. The last has the results of all.
+    """
+    found: list[Explanation] = []
+    there = [t for t in targets if t.memo is not None and id(t) not in known.stand_ins]
+    left = [*targets, *along] if along else targets
+    while first := _first_apart(left, known, others):
+        found.append(_explained(first, targets, known, analyze=analyze, others=beside(left, others)))
+        left = [t for t in left if t.memo is None and id(t) not in known.stand_ins]
+    if left or not found:
+        found.append(_explained(left, targets, known, analyze=analyze, others=others))
+    if all(part.plain is not None for part in found):
+        return found
+    results = [*_results(there, targets), *[r for part in found for r in part.results]]
+    return [*found[:-1], replace(found[-1], results=tuple(results))]
+
+
+def _first_apart(targets: Sequence[Expr], known: Foreseen, others: Others) -> list[Expr]:
+    """Return the nodes that run before the others; none if one run does for all."""
+    if not targets or not targets[0].env.is_cluster:
+        return []
+    with members.locked():
+        order, aimed = prepare.order_of(targets, known.stand_ins), set(map(id, targets))
+        kept = retained(order, {*aimed, *known.stand_ins}, targets[0].env, others, is_rehearsed=True)
+        return evaluate.first_apart(order, aimed | kept, known.stand_ins)
 
 
 def _foreseen(targets: Sequence[Expr]) -> Foreseen:
@@ -132,28 +162,37 @@ def _foreseen(targets: Sequence[Expr]) -> Foreseen:
 
 
 def _explained(
-    asked: Sequence[Expr], known: Foreseen, *, analyze: bool, others: Others, along: Sequence[Expr] = ()
+    targets: Sequence[Expr], asked: Sequence[Expr], known: Foreseen, *, analyze: bool, others: Others
 ) -> Explanation:
-    """Return how pending nodes of one environment would be computed, without what their crossings need."""
-    targets = [*asked, *along]
+    """Return how pending nodes of one environment would be computed in one run, without what their crossings need.
+
+    Parameters
+    ----------
+    asked
+        Those of which it is said that they were asked for.
+    """
     env = targets[0].env
     # Before anything runs, here or in another thread: an evaluated node has forgotten what it was made of.
     with members.locked():
-        pending = [n for n in graph(targets) if n.memo is None and id(n) not in known.stand_ins]
+        order = prepare.order_of(targets, known.stand_ins)
+        pending = [n for n in order if n.memo is None and id(n) not in known.stand_ins]
         operations = [n.op.name for n in pending]
-        aimed = [t for t in targets if id(t) not in known.stand_ins]
+        # What is there has no part in what would run, as in `evaluate`.
+        aimed = [t for t in targets if id(t) not in known.stand_ins and t.memo is None]
         with ahead(known.before[id(targets[0])] if id(targets[0]) in known.lying else known.coming):
             rehearsal = rehearse(aimed, env, others, known.stand_ins) if pending else None
         if rehearsal is None:
             explanation = _plain([known.stand_ins.get(id(t), t) for t in targets], operations, env)
         else:
             explanation = _planned(asked, operations, env, rehearsal)
-    explanation = replace(explanation, passes=passes_of(graph(targets)))
+    explanation = replace(explanation, passes=passes_of(order))
     if not analyze:
+        if targets is not asked:  # others run after it
+            see_run(targets, None if rehearsal is None else (rehearsal.prepared, rehearsal.instance), known)
         return explanation
     kept = () if rehearsal is None else rehearsal.prepared.kept
     # Its tasks refer to blocks, and what somebody refers to is not overwritten.
-    del rehearsal, pending, aimed
+    del rehearsal, pending, aimed, order
     return _analyzed(explanation, targets, kept, others)
 
 

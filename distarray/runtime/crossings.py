@@ -21,6 +21,7 @@ from distarray.lower.template import Lowered
 from distarray.runtime import passage, planning, prepare
 from distarray.runtime.held import ahead, standing_of
 from distarray.runtime.hosts import check_room, host_cut
+from distarray.runtime.instantiate import Instance
 from distarray.runtime.memory import COPIES, is_limit_set, memory_limit
 from distarray.runtime.rehome import healed, is_gone, same_cut
 from distarray.runtime.running import kept_nbytes
@@ -88,7 +89,7 @@ class Foreseen:
     Parameters
     ----------
     stand_ins
-        By ``id`` of each pending crossing a node that lies as it will.
+        By ``id`` of each pending crossing a node that lies as it will, and of what runs before make and bring there.
     lying
         By ``id`` of each pending node that they read how it will lie, host data before their first use.
     before
@@ -143,6 +144,27 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
                 if node.memo is not None and not node.memo.on_client and type(node.memo.handles[0]) is Unsent:
                     _see_host(node, node.memo.sharding, known)
             _see_results(instance.lowered, env, known)
+
+
+def see_run(targets: Sequence[Expr], run: tuple[prepare.Prepared, Instance] | None, known: Foreseen) -> None:
+    """Note how what a run makes and brings there will lie for those after it in its environment."""
+    if run is None:
+        for node in targets:
+            known.stand_ins[id(node)] = there = Expr(SOURCE, (), node.shape, node.dtype, node.env, pin=node.pin)
+            there.memo = _on_client(there, node.env)
+        return
+    found, instance = run
+    cuts = {id(n): instance.outputs[i].sharding for n, i in zip(found.kept, found.plan.outputs)}
+    for node, planned in zip(found.order, found.graph.nodes, strict=True):
+        memo = planned.memo
+        if memo is not None and not memo.on_client and type(memo.handles[0]) is Unsent:
+            cuts[id(node)] = memo.sharding
+            _see_host(planned, memo.sharding, known)
+    for node in found.order:
+        if id(node) in cuts:
+            known.stand_ins[id(node)] = there = Expr(SOURCE, (), node.shape, node.dtype, node.env, pin=node.pin)
+            there.memo = _promised(node, cuts[id(node)])
+    _see_results(instance.lowered, targets[0].env, known)
 
 
 def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = True) -> None:

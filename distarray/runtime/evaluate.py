@@ -164,7 +164,7 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Others) -> Flig
         healthy = healed(order, env)
         if healthy is not env:
             return _begun_in(healthy, targets, others)
-        if first := _first_apart(order, wanted):
+        if first := first_apart(order, wanted):
             # What fails there must not take with it what else is made; nobody waits in between.
             _begun_in(env, first, lambda: None if (found := others()) is None else [*found, *targets])
             targets = [t for t in targets if t.memo is None]
@@ -182,21 +182,27 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Others) -> Flig
         return running.begun(env, order, least, others)
 
 
-def _first_apart(order: Sequence[Expr], wanted: Collection[int]) -> list[Expr]:
+def first_apart(order: Sequence[Expr], wanted: Collection[int], done: Collection[int] = ()) -> list[Expr]:
     """Return the nodes that are to be evaluated before the others, in a run of their own; none if one run does for all.
 
     A run of the workers fails as a whole, by a task of Dask that was to make what it reads, or by a function of the
     user's that is called there. So nodes that are kept share one only with those that need the same of these.
+
+    Parameters
+    ----------
+    done
+        ``id`` of the pending nodes that count as evaluated: those of runs that are only foreseen.
     """
     if not any(map(_may_fail, order)):
         return []
     risks: dict[int, frozenset[int]] = {}
-    for node in order:
-        below = () if node.memo is not None else [risks[id(o)] for o in node.nodes()]
-        risks[id(node)] = frozenset({id(node)} if _may_fail(node) else ()).union(*below)
     apart: dict[frozenset[int], list[Expr]] = {}
     for node in order:
-        if id(node) in wanted and node.memo is None:
+        is_there = node.memo is not None or id(node) in done
+        below = () if is_there else [risks[id(o)] for o in node.nodes()]
+        is_risk = id(node) not in done and _may_fail(node)
+        risks[id(node)] = frozenset({id(node)} if is_risk else ()).union(*below)
+        if id(node) in wanted and not is_there:
             apart.setdefault(risks[id(node)], []).append(node)
     return min(apart.items(), key=lambda item: len(item[0]))[1] if len(apart) > 1 else []
 

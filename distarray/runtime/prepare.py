@@ -121,10 +121,10 @@ def rehearsed(
     Parameters
     ----------
     stand_ins
-        Of the crossings that they need: see `crossings.foreseen`.
+        Of the crossings that they need, and of what is evaluated before: see `crossings.foreseen`.
     """
     env = targets[0].env
-    order = crossing.graph(targets)
+    order = order_of(targets, stand_ins)
     if is_small([stand_ins.get(id(n), n) for n in order], env):
         return None
     aimed = {id(t) for t in targets}
@@ -132,3 +132,17 @@ def rehearsed(
     found = prepare(order, aimed | kept_too, env, stand_ins, is_checked=False)
     inplace = {} if env.is_cluster else inplace_results(found.plan, found.graph, order, others)
     return found, found.instance("rehearsal", inplace)
+
+
+def order_of(targets: Sequence[Expr], stand_ins: Mapping[int, Expr]) -> Sequence[Expr]:
+    """Return what is planned together with targets, operands before users, up to what others stand in for."""
+    order = crossing.graph(targets)
+    if not stand_ins:
+        return order
+    needed, found = {id(t) for t in targets}, []
+    for node in reversed(order):
+        if id(node) in needed:
+            found.append(node)
+            if node.memo is None and id(node) not in stand_ins:
+                needed.update(map(id, node.nodes()))
+    return found[::-1]

@@ -439,6 +439,52 @@ def test_on_a_cluster_too_predictions_are_what_is_counted(cluster4):
     np.testing.assert_allclose(value(y), array - array.mean(axis=0))
 
 
+def test_results_that_are_there_have_no_part_in_what_would_run() -> None:
+    """With one of them what is computed by plain calls was said to be planned, and its peak to hold it too."""
+    x = lying(data())
+    small = elementwise.add(source(data((3, 4)), ENV), 1.0)
+    found = explain([x, small, x], analyze=True)
+    assert found.stages == () and found.tasks == found.measured.tasks == 0
+    large = elementwise.add(lying(data(seed=1)), 1.0)
+    found, alone = explain([x, large]), explain([large])
+    assert (found.peak_bytes, found.tasks) == (alone.peak_bytes, alone.tasks)
+    assert [r.is_target for r in found.results] == [True, True]
+
+
+@pytest.mark.cluster
+def test_what_may_fail_is_explained_as_the_run_of_its_own_that_it_is(cluster4) -> None:
+    """All was explained as one run: what was measured stood beside other stages, and tasks were other ones."""
+    import distarray as dx
+
+    with dx.config.set(eager_bytes=0, block_bytes=1 << 10):
+        x = dx.asarray(data((64, 32)), sharding=(dx.current_team().mesh.names, None)).persist()
+        y = dx.take(x, np.array([60, 3, 17]), axis=0) * 2
+        z = (x.T @ x).sum(axis=0)
+        w = y.sum(axis=0) + z
+        before = dx.explain(y, z, w)
+        after = dx.explain(y, z, w, analyze=True)
+    assert (before.tasks, before.moved_bytes, before.messages) == (after.tasks, after.moved_bytes, after.messages)
+    assert [s.operations for s in before.stages] == [s.operations for s in after.stages]
+    assert [(s.tasks, s.messages) for s in after.stages] == [
+        (s.measured_tasks, s.measured_messages) for s in after.stages
+    ]
+    assert [r.is_target for r in before.results] == [r.is_target for r in after.results] == [True] * 3
+    assert after.measured.peak_bytes <= after.peak_bytes + 4000 <= before.peak_bytes + 4000
+
+
+@pytest.mark.cluster
+def test_host_data_that_a_worker_is_sent_by_another_counts_before_it_is_sent(cluster4) -> None:
+    """It counted only once it lay there, so that the same plan was said to need more the second time."""
+    import distarray as dx
+
+    with dx.config.set(eager_bytes=0, block_bytes=1 << 10):
+        x = dx.asarray(data((64, 32)), sharding=(dx.current_team().mesh.names, None))
+        before = (x + x[::-1]).explain()
+        x.persist()
+        after = (x + x[::-1]).explain(analyze=True)
+    assert after.measured.peak_bytes - 4000 <= after.peak_bytes <= before.peak_bytes
+
+
 def test_passes_of_a_sort_are_explained() -> None:
     """They run at the call, before there is a result to plan; their bytes stand beside those of what is left."""
     import distarray as dx  # sorts run at the call, which needs all layers
