@@ -86,7 +86,7 @@ def test_partial_results_have_as_many_bytes_as_predicted(name: str, dtype: str) 
 
 
 def test_each_member_has_its_part_of_one_array_of_the_user() -> None:
-    """Tiles that are slices of one array were all counted at the member that was listed first, and read by the others."""
+    """Tiles that are slices of one array were all counted at the first member, and as read by the others."""
     host = np.arange(4096.0)
     with dx.config.set(block_bytes=0), peaks() as found:
         x = dx.asarray(host, team=TEAM, sharding=("x",)).persist()
