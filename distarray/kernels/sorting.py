@@ -266,7 +266,7 @@ def _search_tiles(xp: Namespace, row: Block, sought: Block, params: Params) -> B
     return xp.reshape(xp.astype(found, xp.int64), (1, -1))
 
 
-def _is_nan(xp: Namespace, x: Block) -> Block | None:
+def is_nan(xp: Namespace, x: Block) -> Block | None:
     """Return where nan (or not-a-time) is; None where there is none of the kind."""
     if is_strict(xp):
         return xp.isnan(x) if xp.isdtype(x.dtype, ("real floating", "complex floating")) else None
@@ -282,7 +282,7 @@ def _first_tiles(xp: Namespace, keys: Block, before: Block, params: Params) -> B
     rest = keys[head:]
     differs = rest != before
     if params[0]:
-        one, other = _is_nan(xp, rest), _is_nan(xp, before)
+        one, other = is_nan(xp, rest), is_nan(xp, before)
         if one is not None:
             differs = differs & ~(one & other)
     if differs.ndim > 1:
@@ -376,37 +376,6 @@ def _compress_tiles(xp: Namespace, mask: Block, *blocks: Block, params: Params) 
 def _rank_tiles(xp: Namespace, mask: Block, before: Block, params: Params) -> Block:
     """Return how many elements of the mask are true up to each position, less one; `before`: in the tiles before."""
     return xp.cumulative_sum(xp.astype(mask, xp.int64)) + (before - 1)
-
-
-def _top_tiles(xp: Namespace, x: Block, params: Params) -> Any:
-    """Return the first elements of a tile in stable order and where they stood; params: (how many, descending,
-    offset).
-    """
-    k, descending, (start,) = params
-    k = min(k, x.shape[0])
-    if xp is np and 4 * k < x.shape[0] and x.dtype.kind != "c":
-        candidates = _candidates(x, k, descending)
-        order = candidates[argsort(xp, x[candidates], params=(descending, True))]
-    else:
-        order = argsort(xp, x, params=(descending, True))[:k]
-    return xp.take(x, order, axis=0), order + start
-
-
-def _candidates(x: np.ndarray[Any, Any], k: int, descending: bool) -> np.ndarray[Any, Any]:
-    """Return the positions, ascending, of the `k` elements that a stable sort puts first: no full sort."""
-    n = x.shape[0]
-    none = np.zeros(n, bool)
-    nan = _is_nan(np, x)
-    nan = none if nan is None else nan
-    if not k:
-        return np.flatnonzero(none)
-    kth = np.partition(x, n - k)[n - k] if descending else np.partition(x, k - 1)[k - 1]
-    if kth != kth:
-        sure, level = (none, nan) if descending else (~nan, nan)
-    else:
-        sure, level = ((x > kth) | nan if descending else x < kth), x == kth
-    first = np.flatnonzero(sure)
-    return np.sort(np.concatenate([first, np.flatnonzero(level)[: k - first.size]]))
 
 
 def _count_tiles(xp: Namespace, x: Block, pivots: Block, params: Params) -> Block:
@@ -561,6 +530,5 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "sort": sort,
     "sorter": _sorter,
     "sort_tiles": _sort_tiles,
-    "top_tiles": _top_tiles,
     "within_tiles": _within_tiles,
 }

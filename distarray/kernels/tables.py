@@ -482,6 +482,7 @@ BLOCK = _Table(
     },
     "BLOCK",
     "bits",
+    "first_few",
     "fourier",
     "random_maps",
     "linalg",

@@ -39,6 +39,7 @@ ARGPARTITION = declare("argpartition", "block", rule="... i -> ... i | i: whole"
 #: params: (rule,); operands: the keys, of which the last one goes first
 LEXSORT = declare("lexsort", "block")
 #: params: (how many, descending)
+TOP_ROWS = declare("top_rows", "block", rule="... i -> ... j | i: whole, j: whole")
 TOP_TILES = declare("top_tiles", "tiles")
 
 
@@ -219,7 +220,7 @@ def topk(x: Array, k: int, /, *, axis: int | None = -1, largest: bool = True) ->
     smallest, smallest first.
 
     Of equal elements the first ones count. nan counts as largest, as it does where arrays are sorted. Where the axis is
-    cut, each tile gives its own `k`, and the result is chosen among these: the array is not sorted.
+    cut, each tile gives its own `k`, and the result is chosen among these. Neither tiles nor rows are sorted.
 
     Raises
     ------
@@ -245,8 +246,7 @@ def topk(x: Array, k: int, /, *, axis: int | None = -1, largest: bool = True) ->
 
 
 def _top_of_rows(moved: Expr, k: int, largest: bool) -> tuple[Expr, Expr]:
-    order = bind(ARGSORT, (moved,), moved.shape, np.dtype(np.intp), (bool(largest), True))
-    first = bind_get(order, slice_lens(moved.shape, moved.ndim - 1, 0, k))
+    first = bind(TOP_ROWS, (moved,), (*moved.shape[:-1], k), np.dtype(np.intp), (k, bool(largest)))
     return take_along_axis(moved, first), first
 
 

@@ -309,6 +309,7 @@ STRICT = [
     ("tile_scan", (MATRIX, MATRIX, np.arange(len(MATRIX))), ("add", "<f8", (2, 0))),
     ("sort", (MATRIX,), (True, True)),
     ("argsort", (MATRIX,), (False, True)),
+    ("top_rows", (MATRIX,), (1, True)),
     ("searchsorted", (ROW, MATRIX), ("right",)),
     ("isin", (ROW, np.concatenate([ROW[2:5], ROW * 2]).reshape(2, 5)), (True,)),
     ("sorter", (np.arange(7)[::-1].copy(),), (7,)),

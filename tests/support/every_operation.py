@@ -267,6 +267,7 @@ def catalogue() -> dict[str, Expr]:
         "nanmedian": quantiles.nanmedian(x, axis=0),
         "partition": sorting.partition(x, 1),
         "argpartition": sorting.argpartition(x, 1),
+        "top rows": sorting.topk(x, 2)[1],
         "take": ops.take(x, [[0, 2], [1, 1]], axis=1),
         "take_along_axis": ops.take_along_axis(x, sorting.argsort(x)),
         "get arrays": indexing.get_item(matrix(), index([0, 2], [1, 1])),
