@@ -375,6 +375,8 @@ class TileSpec:
         Whether another task goes on with the tile.
     is_made
         Whether the result is the one generated operand as it is: a new block, which nobody else has.
+    is_view
+        Whether the result may be a view of the one block that is read: nobody writes that while the result lives.
     """
 
     member: int
@@ -392,6 +394,7 @@ class TileSpec:
     into: int = -1
     is_unfinished: bool = False
     is_made: bool = False
+    is_view: bool = False
 
     # There is one for each tile: that of dataclasses would look up its fields for each.
     def __reduce__(self) -> tuple[Any, ...]:

@@ -230,12 +230,17 @@ def _joined(keys: Sequence[Key], recipes: Mapping[Key, Recipe]) -> Recipe:
         made = {i: a for i, a in enumerate(args) if type(a) is tuple and is_key(a) and a in number}
         places = tuple([(i, number[a]) for i, a in made.items()])
         dropped = tuple([number[a] for a in dict.fromkeys(made.values()) if last[a] == n])
-        alone[key] = n_reads[key] == 1 and all(alone[a] for a in made.values())
+        alone[key] = n_reads[key] == 1 and all(alone[a] for a in made.values()) and bool(made or not _is_view(args))
         own = {i for i, a in made.items() if alone[a]}
         links.append(Link(key, function, len(args), places, dropped))
         given += _in_place([None if i in made else a for i, a in enumerate(args)], own)
     waits = tuple(dict.fromkeys(k for key in keys for k in recipes[key].waits))
     return Recipe(recipes[keys[-1]].kind, tasks.run_fused, (tuple(links), *given), waits)
+
+
+def _is_view(args: Sequence[object]) -> bool:
+    """Return whether what a task makes may be a view of what it is given."""
+    return any(type(a) is TileSpec and a.is_view for a in args)
 
 
 def _in_place(args: Sequence[object], own: Collection[int]) -> list[object]:

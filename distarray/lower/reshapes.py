@@ -10,9 +10,9 @@ from distarray.kernels import tasks
 from distarray.kernels.specs import Region, StageSpec, TileSpec
 from distarray.lower.copies import again, makers
 from distarray.lower.records import Draft, Tile
-from distarray.lower.route import Arguments
+from distarray.lower.route import Arguments, Want
 from distarray.lower.state import Lowering
-from distarray.sharding.boxes import Box, tile_box
+from distarray.sharding.boxes import Box, size, tile_box
 
 
 def first_pass(low: Lowering, draft: Draft) -> None:
@@ -76,11 +76,32 @@ def second_pass(low: Lowering, draft: Draft) -> None:
         reads = low.reads([draft.readings[0]] * len(tile.wants), tile.wants, args)
         regions = tuple([Region(place, shape, (), ()) for place, shape in places])
         record = TileSpec(
-            tile.member, tuple(map(len, tile.box)), regions, (), tuple(args.generated), reads=reads, offset=extents
+            tile.member,
+            tuple(map(len, tile.box)),
+            regions,
+            generated=tuple(args.generated),
+            reads=reads,
+            offset=extents,
+            is_view=len(reads) == 1 and _may_be_view(low, i, tile.wants[0]),
         )
         key = low.emit("tile", "reshape", tasks.run_reshape, (spec, record, *args.given), tile.member, tile.number)
         low.allocated(tile.box, node.dtype, tile.member)
         at.note(at.sharding.number(tile.index), tile.member, key, is_again=tile.is_again)
+
+
+def _may_be_view(low: Lowering, i: int, want: Want) -> bool:
+    """Return whether a tile that reads one run of elements may be a view of the block that has them.
+
+    Within a run nobody writes a block that it reads, if it takes over none. What is kept is a block of its own in this
+    process, where later runs may take over that which it would be a view of; on a cluster no run does. There it is a
+    view of a whole block, since a part would hold all the rest.
+    """
+    if i not in low.plan.outputs:
+        return not low.inplace
+    if not low.site.is_cluster or len(want.fragments) != 1:
+        return False
+    at, (index, _, source, _) = low.located[want.node], want.fragments[0]
+    return size(source) == size(at.box(index))
 
 
 def _runs(lo: int, hi: int, shape: tuple[int, ...]) -> list[tuple[int, int, Box]]:
