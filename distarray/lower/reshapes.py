@@ -93,15 +93,16 @@ def _may_be_view(low: Lowering, i: int, want: Want) -> bool:
     """Return whether a tile that reads one run of elements may be a view of the block that has them.
 
     Within a run nobody writes a block that it reads, if it takes over none. What is kept is a block of its own in this
-    process, where later runs may take over that which it would be a view of; on a cluster no run does. There it is a
-    view of a whole block, since a part would hold all the rest.
+    process, where later runs may take over that which it would be a view of; on a cluster no run does. A view of a part
+    of a block holds all of it, so it is only one of what is there before and after the run.
     """
-    if i not in low.plan.outputs:
-        return not low.inplace
-    if not low.site.is_cluster or len(want.fragments) != 1:
-        return False
-    at, (index, _, source, _) = low.located[want.node], want.fragments[0]
-    return size(source) == size(at.box(index))
+    is_part = len(want.fragments) != 1
+    if not is_part:
+        index, _, source, _ = want.fragments[0]
+        is_part = size(source) != size(low.located[want.node].box(index))
+    if i in low.plan.outputs:
+        return low.site.is_cluster and not is_part
+    return not low.inplace and not (is_part and (low.site.is_cluster or low.graph.nodes[want.node].memo is None))
 
 
 def _runs(lo: int, hi: int, shape: tuple[int, ...]) -> list[tuple[int, int, Box]]:
