@@ -26,12 +26,13 @@ from typing import Any
 
 from distarray import config, hooks
 from distarray.array import versions
-from distarray.errors import PACKAGE
+from distarray.errors import PACKAGE, MemoryBudgetError
 from distarray.expr.expr import ITEM, Environment, Expr, postorder
 from distarray.forks import free_in_child
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime import evaluate, observations, small
 from distarray.runtime.homing import bring_home
+from distarray.runtime.members import locked
 from distarray.runtime.retention import hold_much, made_along, streams
 from distarray.scoped import Scoped
 
@@ -356,34 +357,46 @@ def observe(nodes: Sequence[Expr], *, is_read: bool = False) -> None:
 
 
 def _evaluate(nodes: Sequence[Expr], window: _Window) -> None:
-    nodes = made_with(nodes)
-    was_observed, window.observed = window.observed, (*window.observed, *nodes)
+    together = made_with(nodes)
+    was_observed, window.observed = window.observed, (*window.observed, *together)
     was_waiting, window.is_waiting = window.is_waiting, True
     try:
-        evaluate.evaluate(nodes, pending_beside(nodes))
+        try:
+            evaluate.evaluate(together, pending_beside(together))
+        except MemoryBudgetError:
+            if len(together) == len(nodes):
+                raise
+            together = nodes  # nothing has run, and what nobody asked for may wait
+            evaluate.evaluate(nodes, pending_beside(nodes))
     except Exception as error:
-        versions.restore(_compute, nodes, error)
+        versions.restore(_compute, together, error)
         raise
     finally:
         window.is_waiting = was_waiting
         window.observed = was_observed
 
 
+def made_by_look(nodes: Sequence[Expr]) -> Sequence[Expr]:
+    """Return what a look at nodes makes: these, and what is made with them."""
+    return nodes if len(nodes) == 1 and small.is_made_alone(nodes[0]) else made_with(nodes)
+
+
 def made_with(nodes: Sequence[Expr]) -> Sequence[Expr]:
     """Return `nodes`, and what else waits in this thread that comes of the same work: the other results of their
     operations, and what is made in the passes that make them (`made_along`).
     """
-    env, asked, window = nodes[0].env, {id(n) for n in nodes}, _local.window
-    beside = [n for n in _waiting(window) if id(n) not in asked and n not in window.failed]
-    if not beside:
+    window, env, asked = _local.window, nodes[0].env, {id(n) for n in nodes}
+    beside = [n for n in _waiting(window) if id(n) not in asked]
+    if not beside or all(n.memo is not None for n in nodes):
         return nodes
     made = {id(m) for n in nodes if n.op is ITEM and (m := _made_by(n)) is not None}
     siblings = [n for n in beside if id(_made_by(n)) in made] if made else []
-    beside = [n for n in beside if n.env is env]
+    beside = [n for n in beside if n.env is env and n not in window.failed]
     if beside and not env.is_cluster:
-        order = postorder(nodes)
-        if not small.is_small(order, env):
-            siblings += made_along(order, beside)
+        with locked():  # what another thread evaluates drops its operands
+            order = postorder(nodes)
+            if not small.is_small(order, env):
+                siblings += made_along(nodes, order, beside, env)
     return (*nodes, *siblings)
 
 

@@ -170,6 +170,6 @@ def explain(*args: Any, analyze: bool = False) -> Explanation:
     nodes = [x.__dx_node__() for x in arrays_in(args)]
     if not nodes:
         raise TypeError("explain: give the arrays whose computation is to be explained")
-    made = window.made_with(nodes)
+    made = window.made_by_look(nodes)
     others, along = window.pending_beside(made), made[len(nodes) :]
     return explain_nodes(nodes, analyze=flag(analyze, "analyze"), others=others, along=along)

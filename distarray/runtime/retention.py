@@ -30,6 +30,8 @@ FITS = 1 << 28
 HELD = 4
 #: Share of an array, as one over a number, that reads of parts may come to before it is made and kept.
 SHARE = 4
+#: Share of what passes make, as one over a number, up to which a result is made along that replaces nothing.
+FEW = 16
 #: Bytes that are made in the time that an evaluation takes, in a process and on a cluster: so many count for each, and
 #: of one that reads many parts the first number for each of these.
 READ_NBYTES, CLUSTER_READ_NBYTES = 1 << 18, 1 << 22
@@ -90,59 +92,87 @@ def written(order: Sequence[Expr], aimed: Collection[int]) -> set[int]:
     return {id(n) for n in _live(order, aimed) if n.op.family.is_write}
 
 
-def made_along(order: Sequence[Expr], beside: Sequence[Expr]) -> list[Expr]:
+def made_along(nodes: Sequence[Expr], order: Sequence[Expr], beside: Sequence[Expr], env: Environment) -> list[Expr]:
     """Return the pending nodes that an evaluation of this process makes though nobody asked for them: they read what it
-    reads or makes, and take no more memory than what is needed no more then, because they replace it.
+    reads or makes, and take no more memory than what is needed no more then, because they replace it. With the lock
+    held.
 
     Parameters
     ----------
+    nodes
+        Those that are asked for.
     order
         All nodes of the evaluation.
     beside
-        Pending nodes that live handles refer to, of the same environment.
+        Pending nodes that live handles refer to, of the same environment, in the order in which they were made.
 
     Notes
     -----
     A loop that updates several arrays and looks at one of them has the same work in each step so, and no array waits.
-    All of them take no more bytes than the evaluation does without them.
+    What a look makes anyhow bounds what it makes along: one at some rows of an array that is not kept makes nothing.
     """
-    here, room = {id(n) for n in order}, sum([n.nbytes for n in order])
-    if 2 * room > safe_nbytes(order[0].env) or config.get("retain") == "none":
+    if 2 * sum([n.nbytes for n in order]) > safe_nbytes(env) or config.get("retain") == "none":
         return []
-    along = []
-    for node in beside:
-        nbytes = None if id(node) in here else _nbytes_along(node, here)
-        if nbytes is not None and nbytes <= room:
-            room -= nbytes
-            along.append(node)
+    here = {id(n) for n in order}
+    kept = [n.nbytes for n in order if _is_kept(n) or n in nodes]
+    replaced = {id(n): n.nbytes for n in order if _is_replaced(n)}
+    few = max(kept) // FEW
+    spare = max(0, sum(replaced.values()) - sum([nbytes for nbytes in kept if nbytes > few]))
+    room = HELD * sum(kept)
+    along: list[Expr] = []
+    left: set[int] = set()
+    for node in [n for n in beside if id(n) not in here and n.op is not GET]:
+        found = _steps_beside(node, here, left, room)
+        if found is not None:
+            steps, read, passed = found
+            taken = sum([n.nbytes for n in steps if _is_kept(n)])
+            more = {id(o): o.nbytes for o in read if id(o) not in replaced and _is_replaced(o)}
+            spared = spare + sum(more.values())
+            is_few = FEW * taken <= sum([o.nbytes for o in read if o.memo is None])
+            if taken <= spared or is_few:
+                if taken <= spared:
+                    spare = spared - taken
+                    replaced |= more
+                room -= passed
+                here.update(map(id, steps))
+                along.append(node)
+                continue
+        left.add(id(node))
     return along
 
 
-def _nbytes_along(node: Expr, here: Collection[int]) -> int | None:
-    """Return the bytes that go to and from memory to make a pending node beside the nodes `here`; None if it reads none
-    of these, needs memory, or may fail.
+def _steps_beside(
+    node: Expr, here: Collection[int], left: Collection[int], room: int
+) -> tuple[list[Expr], list[Expr], int] | None:
+    """Return the pending nodes that make one beside the nodes `here`, what else they read, and the bytes that are made
+    for them: theirs, and of `here` what may be made in parts else; None if they read none of `here`, need one that is
+    left to wait, take more bytes than there is room for, or may fail.
     """
-    passed = read = made = freed = 0
-    waiting, seen = [node], {id(node)}
-    while waiting:
-        n = waiting.pop()
-        family = n.op.family
-        if not (family.is_fused or n.op is GET) or n.op.may_raise or n.is_to_raise or n.pin is not None:
+    steps, seen, passed = [node], {id(node)}, 0
+    read: list[Expr] = []
+    for n in steps:
+        if not (n.op.family.is_fused or n.op is GET) or n.op.may_raise or n.is_to_raise:
             return None
         if n.op is not GET:
             passed += n.nbytes if n.op.kind != "put" else prod(n.runtime.shape) * n.dtype.itemsize
+        if id(n) in left or passed > room or n.pin is not None:
+            return None
         for o in n.nodes():
-            if id(o) in seen:
-                continue
-            seen.add(id(o))
-            if id(o) in here:
-                read += o.nbytes
-                made += o.nbytes if o.memo is None else 0
-            elif o.memo is None:
-                waiting.append(o)
-            freed += o.nbytes if o.memo is not None and not o.is_live else 0
-    is_free = (read and node.nbytes <= freed) or (made and node.nbytes <= made // 16)
-    return passed if is_free else None
+            if id(o) not in seen:
+                seen.add(id(o))
+                (read if id(o) in here or o.memo is not None else steps).append(o)
+    passed += sum([o.nbytes for o in read if o.memo is None and not _is_kept(o)])
+    return (steps, read, passed) if passed <= room and any(id(o) in here for o in read) else None
+
+
+def _is_kept(node: Expr) -> bool:
+    """Return whether a live handle has all of a pending node kept: not of what views show, or is read in parts."""
+    return node.memo is None and node.is_live and node.op is not GET and not node.op.family.is_created
+
+
+def _is_replaced(node: Expr) -> bool:
+    """Return whether something lies in memory to which no handle refers."""
+    return node.memo is not None and not node.is_live
 
 
 def _live(order: Sequence[Expr], aimed: Collection[int]) -> list[Expr]:

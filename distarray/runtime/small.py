@@ -235,23 +235,9 @@ def is_settled_alone(node: Expr) -> bool:
     nobody else; return whether that was done. What an evaluation does besides takes as long as such a node.
     """
     env = node.env
-    if env.is_cluster or env.device != "cpu":
+    if (found := _computation_alone(node)) is None:
         return False
-    with locked():
-        # No run of another thread writes into what is read here: who begins one later sees that this thread reads.
-        if flights.are_others() or not _may_be_settled(node):
-            return False
-        if (found := _computation(node, _is_only_read, _may_be_settled)) is None:
-            return False
-        steps, values = found
-        read = {id(o): o for step in steps for o in step.nodes() if id(o) in values}
-        passes = interpreter().passes_of(steps, values)
-        spread = {id(node) for nodes in passes.values() for node in nodes}
-        spread.update([id(step) for step in steps if _is_copied(step) or step.op.name == "empty"])
-        read_apart = {id(o) for step in steps if id(step) not in spread for o in step.nodes()}
-        spread.update(read.keys() - read_apart)
-        if not is_small([*read.values(), *steps], env, spread):
-            return False
+    steps, values, passes = found
     helpers = helpers_for(env)
     try:
         compute, given = interpreter().computed, (steps, values, passes)
@@ -265,6 +251,36 @@ def is_settled_alone(node: Expr) -> bool:
         if node.memo is None:
             node.settle(stored(block, env))
     return True
+
+
+def is_made_alone(node: Expr) -> bool:
+    """Return whether a look at a pending node computes that and nothing else: see `is_settled_alone`."""
+    return _computation_alone(node) is not None
+
+
+def _computation_alone(node: Expr) -> tuple[list[Expr], dict[int, HostArray], dict[int, Any]] | None:
+    """Return the steps by which a pending node is computed alone, what they read, and the passes that they take; None
+    where it is not computed so.
+    """
+    env = node.env
+    if env.is_cluster or env.device != "cpu":
+        return None
+    with locked():
+        # No run of another thread writes into what is read here: who begins one later sees that this thread reads.
+        if flights.are_others() or not _may_be_settled(node):
+            return None
+        if (found := _computation(node, _is_only_read, _may_be_settled)) is None:
+            return None
+        steps, values = found
+        read = {id(o): o for step in steps for o in step.nodes() if id(o) in values}
+        passes = interpreter().passes_of(steps, values)
+        spread = {id(node) for nodes in passes.values() for node in nodes}
+        spread.update([id(step) for step in steps if _is_copied(step) or step.op.name == "empty"])
+        read_apart = {id(o) for step in steps if id(step) not in spread for o in step.nodes()}
+        spread.update(read.keys() - read_apart)
+        if not is_small([*read.values(), *steps], env, spread):
+            return None
+    return steps, values, passes
 
 
 def _is_copied(step: Expr) -> bool:
