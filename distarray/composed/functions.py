@@ -212,6 +212,8 @@ def place(arr: DistArray, mask: Any, vals: Any) -> None:
     given = _given(arr, vals, "safe")
     if not at.size:
         return
+    if given.dtype.kind == "m" and np.datetime_data(arr.dtype)[0] == "generic":
+        given = given.view(arr.dtype)  # numbers of whatever unit, which NumPy 2.5 does not write elsewhere
     if not given.size:
         raise ValueError("Cannot insert from an empty array!")
     put(arr, at, given)

@@ -406,7 +406,12 @@ def _compare(call):
     with warnings.catch_warnings(record=True) as found_warnings:
         warnings.simplefilter("always")
         found = np.asarray(call(dx, lambda values: dx.asarray(np.array(values))))
-    assert {w.category for w in found_warnings} == {w.category for w in expected_warnings}
+    # NumPy 2.5 says of time spans without a unit that they will go.
+    categories, found_categories = [
+        {w.category for w in given if not str(w.message).startswith("The 'generic' unit")}
+        for given in (expected_warnings, found_warnings)
+    ]
+    assert found_categories == categories
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=1e-12) if expected.dtype.kind in "fc" else (
         np.testing.assert_array_equal(found, expected)

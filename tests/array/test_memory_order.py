@@ -138,6 +138,7 @@ def test_elementwise_results_lie_in_the_order_of_their_operands(data: st.DataObj
         assert q.strides == p.strides
 
 
+@pytest.mark.filterwarnings("ignore:Setting the shape on a NumPy array:DeprecationWarning")
 def test_the_owner_takes_another_shape_or_says_that_it_cannot() -> None:
     both = [xp.asarray(np.arange(12.0).reshape(3, 4)).T + 1 for xp in (np, dx)]
     for x in both:
