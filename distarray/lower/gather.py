@@ -107,16 +107,12 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
                     "piece", "take-part", tasks.take_part, (spec, record, starts, *args.given), where, tile.number
                 )
             parts.append((key, where))
-        if len(sources) == 1:
-            at.note(at.sharding.number(tile.index), tile.member, parts[0][0], is_again=tile.is_again)
-            low.routes.made(tile.member, parts[0][0])
-            continue
-        rows = shape[0] if shape else 1
-        for ref, where in parts:
-            low.messages.carry(ref, where, tile.member, rows, prod(shape) * node.dtype.itemsize // len(parts))
-        record = TileSpec(tile.member, shape)
-        given = (spec, record, *[k for k, _ in parts])
-        key = low.emit("tile", "take", tasks.take_join, given, tile.member, tile.number)
+        if len(sources) > 1:
+            rows = shape[0] if shape else 1
+            for ref, where in parts:
+                low.messages.carry(ref, where, tile.member, rows, prod(shape) * node.dtype.itemsize // len(parts))
+            given = (spec, TileSpec(tile.member, shape), *[k for k, _ in parts])
+            key = low.emit("tile", "take", tasks.take_join, given, tile.member, tile.number)
         low.routes.made(tile.member, key)
         at.note(at.sharding.number(tile.index), tile.member, key, is_again=tile.is_again)
 

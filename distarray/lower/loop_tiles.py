@@ -37,7 +37,6 @@ def is_fillable(low: Lowering, draft: Draft) -> bool:
 
 def filled_parts(low: Lowering, draft: Draft) -> list[Tile]:
     """Return the parts of all tiles, turn by turn; none if whole tiles fit, or nothing would."""
-
     edges = draft.sharding.boundaries(draft.loops.extents)
     tiles = []
     for number, index in enumerate(draft.sharding.tiles()):

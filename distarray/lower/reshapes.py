@@ -31,11 +31,9 @@ def first_pass(low: Lowering, draft: Draft) -> None:
         per_group: list[list[tuple[slice, Box]]] = []
         for source_axes, result_axes in groups:
             lo, hi = 0, 1
-            inner = 1
-            for a in result_axes[1:]:
-                inner *= node.shape[a]
             if result_axes:
                 first = box[result_axes[0]]
+                inner = prod([node.shape[a] for a in result_axes[1:]])
                 lo, hi = first.start * inner, first.stop * inner
             extents.append(hi - lo)
             per_group.append(
