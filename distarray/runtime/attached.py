@@ -10,9 +10,10 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
-from distarray.errors import BlocksLostError
+from distarray.errors import BlocksLostError, ClusterGoneError
 from distarray.forks import free_in_child
 
 #: Between looks at whether the scheduler still knows blocks that are waited for.
@@ -21,6 +22,12 @@ _LOOK_SECONDS = 0.25
 _ATTEMPTS = 12
 #: States of a task in the scheduler from which it will not be computed for who asks for its result only now.
 _GONE = frozenset({None, "released", "forgotten"})
+
+#: What else may have happened to a block that is lost with workers.
+_MAYBE = (
+    " (a worker whose memory is full is ended by its nanny, whose log says so), or it is that of an array that came in "
+    "a pickle, which nobody held until it was read"
+)
 
 #: Futures of keys that another client, or nobody, may hold.
 _attached: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -71,6 +78,74 @@ async def not_lost(client: Any, futures: Sequence[Any]) -> None:
         for wait in waits:
             wait.cancel()
         waiting = [f for f in waiting if f.status == "pending"]
+
+
+def _another(error: BaseException) -> BaseException:
+    """Return an exception that equals `error`, with a traceback of its own.
+
+    The client holds the error of a task as long as a Future of the task lives. If that very object were raised, its
+    traceback would hold the frames that it came through, and with them these Futures: the keys would stay for good.
+    """
+    kind = type(error)
+    another = None
+    with suppress(Exception):
+        # Not `copy.copy`: distributed has tblib register a reduction of its own for every class of exceptions.
+        reduced: Any = error.__reduce__()
+        another = reduced[0](*reduced[1])
+    if type(another) is not kind or str(another) != str(error):
+        # The class of a user may take other arguments than those that it hands on.
+        another = kind.__new__(kind, *error.args)
+    another.__dict__.update(error.__dict__)
+    if notes := getattr(error, "__notes__", None):
+        another.__notes__ = list(notes)
+    another.__cause__, another.__suppress_context__ = error.__cause__, error.__suppress_context__
+    return another
+
+
+def _lost(future: Any) -> BlocksLostError:
+    """Return the error for a block that is no more."""
+    why = getattr(future._state.exception, "reason", "unknown")
+    if why == "scheduler-connection-lost":
+        return ClusterGoneError(
+            f"block {future.key!r} is lost: its client lost the connection to the scheduler, and with it all blocks "
+            "that its workers held; compute it again from its sources"
+        )
+    said = {
+        "scheduler-restart": "the cluster was restarted, which empties all workers",
+        "unknown": "every worker that held a copy was lost at the same time",
+        # dask's words for tasks and results whose last copy, or the last of what they are made of, went with a worker.
+        "lost dependencies": "workers were lost that held all there was of what it is made of" + _MAYBE,
+        "already forgotten": "workers were lost that held all there was of it, or of what it is made of" + _MAYBE,
+    }
+    return BlocksLostError(
+        f"block {future.key!r} is lost: {said.get(why, f'it was cancelled ({why})')}; compute it again from its sources"
+    )
+
+
+async def settled(client: Any, futures: Sequence[Any], blame: Callable[[Any], Awaitable[None]] | None = None) -> None:
+    """Wait until the results of Futures are there.
+
+    Parameters
+    ----------
+    blame
+        Called with the Future of a task that failed, before its error is raised.
+
+    Raises
+    ------
+    Exception
+        What a task raised, of its own class.
+    BlocksLostError
+        If there will be no result, since workers were lost.
+    """
+    await not_lost(client, futures)
+    for future in futures:
+        await future._state.wait()
+        if future.status == "error":
+            if blame is not None:
+                await blame(future)
+            raise _another(future._state.exception).with_traceback(future._state.traceback)
+        if future.status == "cancelled":
+            raise _lost(future)
 
 
 async def gathered(
@@ -173,15 +248,4 @@ def read(future: Any) -> Any:
 
 
 async def _gathered(client: Any, future: Any) -> Any:
-    async def settle(futures: Sequence[Any]) -> None:
-        await not_lost(client, [future])
-        await future._state.wait()
-        if future.status == "error":
-            raise future._state.exception.with_traceback(future._state.traceback)
-        if future.status == "cancelled":
-            raise BlocksLostError(
-                f"block {future.key!r} is lost ({future._state.exception}): the workers that held it were lost, or the "
-                "cluster was restarted"
-            )
-
-    return (await gathered(client, [future], settle))[future.key]
+    return (await gathered(client, [future], partial(settled, client)))[future.key]

@@ -13,7 +13,6 @@ import math
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +21,7 @@ from dask.typing import Key
 from distributed.client import Future
 from distributed.utils_comm import gather_from_workers
 
-from distarray.errors import BlocksLostError, ClusterGoneError
+from distarray.errors import BlocksLostError
 from distarray.kernels.devices import backend_for, check_here
 from distarray.lower.bundling import bundle_of, key_behind
 from distarray.runtime import attached, progress
@@ -38,10 +37,6 @@ from distarray.sharding.team import Team
 
 #: Attempts to bring host data to two workers while workers are being lost.
 _ATTEMPTS = 12
-_GONE = (
-    " (a worker whose memory is full is ended by its nanny, whose log says so), or it is that of an array that came in "
-    "a pickle, which nobody held until it was read"
-)
 #: Above the tasks of evaluations: host data is being waited for.
 _PUT_PRIORITY = 10
 
@@ -50,28 +45,6 @@ def failed_key(error: BaseException) -> Key | None:
     """Return the key of the task that raised an error that `ClusterExecutor.fetch` or `wait` raised; else None."""
     key: Key | None = getattr(error, "_distarray_key", None)
     return key
-
-
-def _another(error: BaseException) -> BaseException:
-    """Return an exception that equals `error`, with a traceback of its own.
-
-    The client holds the error of a task as long as a Future of the task lives. If that very object were raised, its
-    traceback would hold the frames that it came through, and with them these Futures: the keys would stay for good.
-    """
-    kind = type(error)
-    another = None
-    with suppress(Exception):
-        # Not `copy.copy`: distributed has tblib register a reduction of its own for every class of exceptions.
-        reduced: Any = error.__reduce__()
-        another = reduced[0](*reduced[1])
-    if type(another) is not kind or str(another) != str(error):
-        # The class of a user may take other arguments than those that it hands on.
-        another = kind.__new__(kind, *error.args)
-    another.__dict__.update(error.__dict__)
-    if notes := getattr(error, "__notes__", None):
-        another.__notes__ = list(notes)
-    another.__cause__, another.__suppress_context__ = error.__cause__, error.__suppress_context__
-    return another
 
 
 def _arrived(device: str, member: int, packed: Packed) -> Any:
@@ -93,26 +66,6 @@ def _problem(device: str) -> tuple[type[Exception], str] | None:
     except (ImportError, RuntimeError, ValueError) as error:
         return type(error), str(error)
     return None
-
-
-def _lost(future: Future) -> BlocksLostError:
-    """Return the error for a block that is no more."""
-    why = getattr(future._state.exception, "reason", "unknown")
-    if why == "scheduler-connection-lost":
-        return ClusterGoneError(
-            f"block {future.key!r} is lost: its client lost the connection to the scheduler, and with it all blocks "
-            "that its workers held; compute it again from its sources"
-        )
-    said = {
-        "scheduler-restart": "the cluster was restarted, which empties all workers",
-        "unknown": "every worker that held a copy was lost at the same time",
-        # dask's words for tasks and results whose last copy, or the last of what they are made of, went with a worker.
-        "lost dependencies": "workers were lost that held all there was of what it is made of" + _GONE,
-        "already forgotten": "workers were lost that held all there was of it, or of what it is made of" + _GONE,
-    }
-    return BlocksLostError(
-        f"block {future.key!r} is lost: {said.get(why, f'it was cancelled ({why})')}; compute it again from its sources"
-    )
 
 
 class ClusterExecutor:
@@ -402,17 +355,14 @@ class ClusterExecutor:
             return self.placement.sync(coroutine, *args)
 
     async def _settle(self, futures: Sequence[Future]) -> None:
-        await attached.not_lost(self.client, futures)
-        for future in futures:
-            await future._state.wait()
-            if future.status == "error":
-                error = future._state.exception
-                if failed_key(error) is None:
-                    key = await self.client.scheduler.distarray_blame(key=future.key)
-                    error._distarray_key = key or future.key
-                raise _another(error).with_traceback(future._state.traceback)
-            if future.status == "cancelled":
-                raise _lost(future)
+        await attached.settled(self.client, futures, self._blame)
+
+    async def _blame(self, future: Future) -> None:
+        """Have the error of a task say which task raised it."""
+        error = future._state.exception
+        if failed_key(error) is None:
+            key = await self.client.scheduler.distarray_blame(key=future.key)
+            error._distarray_key = key or future.key
 
     async def _fetch(self, futures: Sequence[Future], at_a_time: int | None) -> dict[Key, Any]:
         await self._settle(futures)
