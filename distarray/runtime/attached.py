@@ -10,8 +10,7 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from distarray.errors import BlocksLostError, ClusterGoneError
 from distarray.forks import free_in_child
@@ -29,6 +28,8 @@ _MAYBE = (
     "a pickle, which nobody held until it was read"
 )
 
+#: Is called with the Future of a task that failed, before the error of that is raised.
+Blame: TypeAlias = Callable[[Any], Awaitable[None]]
 #: Futures of keys that another client, or nobody, may hold.
 _attached: weakref.WeakSet[Any] = weakref.WeakSet()
 _attaching = free_in_child(threading.Lock())
@@ -122,13 +123,8 @@ def _lost(future: Any) -> BlocksLostError:
     )
 
 
-async def settled(client: Any, futures: Sequence[Any], blame: Callable[[Any], Awaitable[None]] | None = None) -> None:
+async def settled(client: Any, futures: Sequence[Any], blame: Blame | None = None) -> None:
     """Wait until the results of Futures are there.
-
-    Parameters
-    ----------
-    blame
-        Called with the Future of a task that failed, before its error is raised.
 
     Raises
     ------
@@ -148,9 +144,7 @@ async def settled(client: Any, futures: Sequence[Any], blame: Callable[[Any], Aw
             raise _lost(future)
 
 
-async def gathered(
-    client: Any, futures: Sequence[Any], settle: Callable[[Sequence[Any]], Awaitable[None]]
-) -> dict[Any, Any]:
+async def gathered(client: Any, futures: Sequence[Any], blame: Blame | None = None) -> dict[Any, Any]:
     """Return results by key, wherever they are: asked of the workers if the client may, else of the scheduler.
 
     Not ``client._gather``: where a result is lost while it is waited for, that leaves a cycle which holds the Futures,
@@ -158,13 +152,13 @@ async def gathered(
 
     Parameters
     ----------
-    settle
-        Waits until the results are there, and raises if they will not be.
+    blame
+        See `settled`, as which it raises.
     """
     by_key = {future.key: future for future in futures}
     found: dict[Any, Any] = {}
     for _ in range(_ATTEMPTS):
-        await settle([future for key, future in by_key.items() if key not in found])
+        await settled(client, [future for key, future in by_key.items() if key not in found], blame)
         rest = [key for key in by_key if key not in found]
         held = await client.scheduler.who_has(keys=rest)
         workers = sorted({address for places in held.values() for address in places})
@@ -248,4 +242,4 @@ def read(future: Any) -> Any:
 
 
 async def _gathered(client: Any, future: Any) -> Any:
-    return (await gathered(client, [future], partial(settled, client)))[future.key]
+    return (await gathered(client, [future]))[future.key]

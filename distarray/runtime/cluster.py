@@ -413,7 +413,7 @@ class ClusterExecutor:
         if guess:
             found = await self._gather_near(guess)
         if rest := [future for key, future in by_key.items() if key not in found]:
-            found |= await attached.gathered(self.client, rest, self._settle)
+            found |= await attached.gathered(self.client, rest, self._blame)
         return found
 
     async def _gather_near(self, places: Mapping[Key, list[str]]) -> dict[Key, Any]:

@@ -16,13 +16,21 @@ LOST, ALIVE = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 
 
 class _State:
+    def __init__(self) -> None:
+        self.n_waits = 0
+
+    async def wait(self) -> None:
+        self.n_waits += 1
+
     def reset(self) -> None:
         raise AssertionError("nobody said that the result is lost")
 
 
 class _Future:
-    key = "block"
-    _state = _State()
+    key, status = "block", "finished"
+
+    def __init__(self) -> None:
+        self._state = _State()
 
 
 class _Scheduler:
@@ -61,17 +69,13 @@ def test_nobody_waits_for_a_worker_that_is_lost(
     places: list[str], n_gathered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attached, "_LOOK_SECONDS", 0.02)
-    settled: list[int] = []
 
-    async def settle(futures: Sequence[Any]) -> None:
-        settled.append(len(futures))
+    async def gathered(client: _Client, future: _Future) -> Any:
+        return await asyncio.wait_for(attached.gathered(client, [future]), 60)
 
-    async def gathered(client: _Client) -> Any:
-        return await asyncio.wait_for(attached.gathered(client, [_Future()], settle), 60)
-
-    client = _Client(places)
-    assert asyncio.run(gathered(client)) == {"block": 5}
-    assert client.scheduler.n_gathered == len(settled) == n_gathered
+    client, future = _Client(places), _Future()
+    assert asyncio.run(gathered(client, future)) == {"block": 5}
+    assert client.scheduler.n_gathered == future._state.n_waits == n_gathered
 
 
 class _Connecting:
