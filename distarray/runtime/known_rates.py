@@ -32,7 +32,7 @@ from distarray.expr.expr import Environment
 from distarray.kernels.inside import is_inside_task
 from distarray.planner.rates import MEASURED, Rates, RateTable, current_rates
 from distarray.runtime.arrivals import in_event_loop
-from distarray.runtime.clients import n_threads, process_threads
+from distarray.runtime.clients import n_threads, placement_of, process_threads
 from distarray.scoped import Scoped
 from distarray.sharding.team import Team
 from distarray.version import __version__
@@ -139,7 +139,6 @@ def _is_looked_at(env: Environment) -> bool:
 
 def _looked_at(env: Environment) -> Calibration | None:
     """Return what a look at a cluster gives, once for all that are alike; None where a worker does not answer."""
-    from distarray.runtime.clients import placement_of
     from distarray.runtime.first_look import MOST_ASKED, PATIENCE, look
 
     assert env.team is not None
@@ -208,8 +207,6 @@ class WorkerFacts(NamedTuple):
 
 def worker_facts(team: Team) -> list[WorkerFacts] | None:
     """Return what the member of each rank runs on; None if one does not answer."""
-    from distarray.runtime.clients import placement_of
-
     place = placement_of(team.client)
     addresses = [place.address(str(home)) for home in team.members]
     found = place.ask(_facts, of=sorted(set(addresses)))

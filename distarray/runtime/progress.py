@@ -10,8 +10,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from time import monotonic
+from time import monotonic, time
 from typing import Any, NamedTuple, TypeAlias
+
+from distarray.runtime.wire import PLUGIN
 
 #: A `cluster.ClusterExecutor`, which notes here what it sends.
 Executor: TypeAlias = Any
@@ -176,10 +178,6 @@ def _at_worker(
     """Return by run and member the steps of programs, and those left; bytes that came in since this worker was heard,
     or for some seconds; and the time here.
     """
-    from time import time
-
-    from distarray.runtime.wire import PLUGIN
-
     transport, now = dask_worker.plugins[PLUGIN].transport, time()
     nbytes, since = 0, heard.get(dask_worker.address, now - seconds)
     for entry in reversed(dask_worker.transfer_incoming_log):
