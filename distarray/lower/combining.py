@@ -99,7 +99,7 @@ def _combined_at_home(
         at_home[home].append(ref)
     spec, k = reduction
     nbytes = max(1, prod(shape)) * spec.finishes[k].accumulator.itemsize
-    n_at_once = max(2, min(FAN_IN, low.large // nbytes))
+    n_at_once = max(2, min(FAN_IN, low.site.large // nbytes))
     found = []
     for home, refs in at_home.items():
         while len(refs) > (n_at_once if home == member else 1):

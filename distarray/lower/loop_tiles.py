@@ -32,7 +32,7 @@ def is_fillable(low: Lowering, draft: Draft) -> bool:
     if stage.write is not None or stage.combines or stage.cut.waves or not stage.stores:
         return False
     nbytes = sum(low.graph.nodes[i].nbytes for _, i in stage.stores)
-    return low.large < nbytes and draft.sharding.n_tiles <= low.mesh.size
+    return low.site.large < nbytes and draft.sharding.n_tiles <= low.mesh.size
 
 
 def filled_parts(low: Lowering, draft: Draft) -> list[Tile]:

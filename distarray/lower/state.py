@@ -62,12 +62,10 @@ class Lowering:
         self.out.counts.update({"tile": 0, "project": 0, "piece": 0, "combine": 0})
         self.located: dict[int, Located] = {}
         self.several: dict[int, list[Located]] = {}
-        #: Bytes on a member from which on what passes through it comes in turns.
-        self.large = site.large
         #: Bytes that it may hold of what the plan reads and makes.
         self.room = max(0, site.memory - plan.beside)
         self.messages = Messages(self.emit_piece, env.device)
-        self.routes = Routes(self.located, self.messages, self.large)
+        self.routes = Routes(self.located, self.messages, site.large)
         self._step = 0
         self._same: dict[Any, Any] = {}
         #: Tasks that are given a block, by the block: who overwrites it waits for them.
