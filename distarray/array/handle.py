@@ -40,7 +40,7 @@ from distarray.expr.op import Op
 from distarray.expr.rewrite import CONSTANT
 from distarray.kernels.loans import copied, is_any_outside, reshaped
 from distarray.ops.lenses import matrix_transpose_lens, permute_lens
-from distarray.runtime import observations, small
+from distarray.runtime import counters, small
 from distarray.runtime.members import device_labels
 from distarray.sharding.layout import c_layout, layout_name
 from distarray.sharding.sharding import Sharding
@@ -465,7 +465,7 @@ class Handle:
         """Return the value as a host array that the caller owns."""
         block = self._here()
         if block is not None and block.nbytes <= elements.FETCHED:
-            observations.count_fetched(block.nbytes)
+            counters.count_fetched(block.nbytes)
             return np.array(block, order="K" if self._is_owner else "C")
         node = self.__dx_node__()
         if self._lens and node.memo is None and self._is_whole:

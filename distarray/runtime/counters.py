@@ -78,6 +78,19 @@ class Counters:
 active: list[Counters] = []
 
 
+def count_tasks(kind: str, n: int) -> None:
+    """Count tasks of one class that are handed to an executor."""
+    for c in active:
+        c.tasks += n
+        c.by_class[kind] += n
+
+
+def count_fetched(nbytes: int) -> None:
+    """Count bytes that are brought to this process."""
+    for c in active:
+        c.fetched_bytes += nbytes
+
+
 @contextmanager
 def counting() -> Iterator[Counters]:
     """Count everything that happens in a block, in all threads.

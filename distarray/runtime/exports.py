@@ -182,9 +182,7 @@ def for_each_block(
         ((sharding, keys, _),) = instance.outputs.values()
         if is_checked_only:
             return sharding, []
-        for c in counters.active:
-            c.tasks += len(keys)
-            c.by_class["call"] += len(keys)
+        counters.count_tasks("call", len(keys))
         if not env.is_cluster:
             results = run_here(instance, UNBOUNDED)
             return sharding, [results[key] for key in keys]

@@ -205,9 +205,7 @@ def _changed(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: T
         key = (f"dx-move-{run}", 0, number)
         places = tuple(piece.place for piece in tile.pieces)
         tasks[key] = Task(key, put_together, target, tile.member, tile.shape, places, *args)
-    for c in counters.active:
-        c.tasks += len(tasks)
-        c.by_class.update(tile=len(tasks))
+    counters.count_tasks("tile", len(tasks))
     nbytes = {key: prod(tile.shape) * node.dtype.itemsize for key, tile in zip(tasks, tiles)}
     found = executor_for(env).submit(tasks, dict(zip(tasks, (t.member for t in tiles))), list(tasks), nbytes)
     return list(found.values())
@@ -218,8 +216,7 @@ def _count(node: Expr, env: Environment, old: Sharding, new: Sharding) -> None:
     if not counters.active:
         return
     if node.env.is_cluster and not (env.is_cluster and node.env.client is env.client):
-        for c in counters.active:
-            c.fetched_bytes += node.nbytes
+        counters.count_fetched(node.nbytes)
     found = transfers(node, env, old, new)
     for c in counters.active:
         c.transfers += found

@@ -16,16 +16,10 @@ from distarray.runtime.reading import STAYS_NBYTES, read_blocks, tell_of_failure
 from distarray.runtime.rehome import revive
 
 
-def count_fetched(nbytes: int) -> None:
-    """Count bytes that are brought to this process."""
-    for c in counters.active:
-        c.fetched_bytes += nbytes
-
-
 def fetch(node: Expr) -> np.ndarray[Any, Any]:
     """Return an evaluated node as one host array that the caller owns."""
     memo = node.stored
-    count_fetched(node.nbytes)
+    counters.count_fetched(node.nbytes)
     if memo.on_client or memo.home_copy is not None:
         return np.array(memo.here, copy=True)
     tiles = list(memo.sharding.tiles())
@@ -52,7 +46,7 @@ def fetch_into(node: Expr, out: np.ndarray[Any, Any]) -> None:
     if memo.on_client or any(np.may_share_memory(b, out) for b in here):
         np.copyto(out, fetch(node) if len(here) > 1 else here[0], casting="unsafe")  # of one, numpy sees the overlap
         return
-    count_fetched(node.nbytes)
+    counters.count_fetched(node.nbytes)
     for i, t in enumerate(memo.sharding.tiles()):
         (block,) = fetch_blocks(node, (i,))
         np.copyto(memo.sharding.tile_of(out, t), block, casting="unsafe")
