@@ -31,7 +31,9 @@ def free_in_child(lock: L) -> L:
 
 def _free_all() -> None:
     for lock in list(_locks):
-        lock._at_fork_reinit()  # as the standard library does with its own
+        # What the thread that forks is inside of, as a function is that an evaluation calls, it will release itself.
+        if not (hasattr(lock, "_is_owned") and lock._is_owned()):
+            lock._at_fork_reinit()  # as the standard library does with its own
 
 
 in_child(_free_all)

@@ -16,6 +16,7 @@ import pytest
 
 import distarray as dx
 from distarray import forks
+from distarray.runtime.members import LOCK
 
 PACKAGE = Path(dx.__file__).parent
 
@@ -62,6 +63,25 @@ def test_a_forked_process_waits_for_no_thread_of_its_parent() -> None:
         process.join(30)
     x = np.arange(400_000.0)
     assert found == (pytest.approx(2 * x.sum() + x[:-1].sum()), True)
+
+
+def leave(lock: Any, end: Any) -> None:
+    lock.release()
+    end.send(lock.acquire(blocking=False))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process is a fork there")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_who_forks_inside_of_a_lock_can_leave_it() -> None:
+    here, there = multiprocessing.get_context("fork").Pipe()
+    with LOCK:
+        process = multiprocessing.get_context("fork").Process(target=leave, args=(LOCK, there))
+        process.start()
+    try:
+        assert here.poll(30) and here.recv()
+    finally:
+        process.kill()
+        process.join(30)
 
 
 def test_all_locks_of_modules_are_free_in_forked_processes() -> None:

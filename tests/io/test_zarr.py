@@ -203,11 +203,11 @@ READERS: dict[str, Any] = {
 @pytest.mark.parametrize("extents", [{"chunks": (0, 7)}, {"chunks": (2, 2), "shards": (4, 0)}])
 def test_chunks_of_nothing_are_refused_and_leave_no_array(extents: dict[str, Any], tmp_path: Path) -> None:
     for mode in ("w-", "w"):
-        with pytest.raises(ValueError, match=r"0.* must be positive"):
+        with pytest.raises(ValueError, match=r"must be positive"):
             dx.asarray(A).to_zarr(tmp_path, "x", mode=mode, **extents)
         assert not (tmp_path / "x").exists()
     made = zarr.create_array(MemoryStore(), shape=A.shape, dtype=A.dtype, **extents)
-    with pytest.raises(ValueError, match=r"0.* must be positive"):
+    with pytest.raises(ValueError, match=r"must be positive"):
         dx.from_zarr(made)
     nothing = dx.zeros((0, 3)).to_zarr(MemoryStore(), chunks=(0, 2))
     assert nothing.shape == (0, 3)
