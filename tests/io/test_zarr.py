@@ -206,10 +206,9 @@ def test_chunks_of_nothing_are_refused_and_leave_no_array(extents: dict[str, Any
         with pytest.raises(ValueError, match=r"must be positive"):
             dx.asarray(A).to_zarr(tmp_path, "x", mode=mode, **extents)
         assert not (tmp_path / "x").exists()
-    made = zarr.create_array(MemoryStore(), shape=A.shape, dtype=A.dtype, **extents)
-    with pytest.raises(ValueError, match=r"must be positive"):
-        dx.from_zarr(made)
-    nothing = dx.zeros((0, 3)).to_zarr(MemoryStore(), chunks=(0, 2))
+    with pytest.raises(ValueError, match=r"must be positive"):  # by zarr itself from 3.4 on
+        dx.from_zarr(zarr.create_array(MemoryStore(), shape=A.shape, dtype=A.dtype, **extents))
+    nothing = dx.zeros((0, 3)).to_zarr(MemoryStore(), chunks=(1, 2))
     assert nothing.shape == (0, 3)
 
 
