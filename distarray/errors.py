@@ -96,7 +96,9 @@ class MemoryBudgetError(MemoryError):
 
 
 class BlocksLostError(RuntimeError):
-    """Blocks were on workers that were lost at the same time, so no copy is left."""
+    """Blocks were on workers that were lost at the same time, so no copy is left; or were being updated in place in
+    this process when its memory ran out.
+    """
 
 
 class UnreachableBlocksError(RuntimeError):

@@ -28,7 +28,7 @@ from distarray.kernels.devices import backend_for
 from distarray.kernels.elementwise import Elementwise, elementwise, event_name, is_quick, numpy_name
 from distarray.kernels.folds import FOLD
 from distarray.kernels.listening import Listener, listener
-from distarray.kernels.loans import copied, is_ours, owned, reshaped
+from distarray.kernels.loans import copied, may_overwrite, owned, reshaped
 from distarray.kernels.monoids import MONOIDS, Within, finish_reduction
 from distarray.kernels.outcomes import Reduction, reduction_cost
 from distarray.kernels.program import shared_program
@@ -407,7 +407,7 @@ def made_ready(node: Expr, readers: Readers) -> Callable[[dict[int, Any]], Any]:
 
         def put(values: dict[int, Any]) -> HostArray:
             new: HostArray = values[base]
-            if not (is_last and is_ours(new)):
+            if not (is_last and may_overwrite(new)):
                 new = copied(new)
             write(new, values[value])
             return new
@@ -430,7 +430,7 @@ def _map(node: Expr, values: dict[int, Any], readers: Readers) -> HostArray:
                 i = id(o)
                 if i in fresh and readers.uses[i] == 1 and i not in readers.root:
                     array = values[i]
-                    if array.flags.c_contiguous and is_ours(array):
+                    if array.flags.c_contiguous and may_overwrite(array):
                         out = array
                         break
     return called(function, args, shape, node.dtype, out)
@@ -473,7 +473,7 @@ def _as_contiguous(block: HostArray, shape: tuple[int, ...]) -> HostArray:
 def _may_overwrite(node: Expr, values: dict[int, Any], readers: Readers) -> bool:
     """Return whether nobody but `node` still reads the buffer of its base, and it is ours."""
     # a kernel may have returned a view of something else
-    return readers.is_last(node) and is_ours(values[id(node.operands[0])])
+    return readers.is_last(node) and may_overwrite(values[id(node.operands[0])])
 
 
 def _put(node: Expr, values: dict[int, Any], readers: Readers) -> HostArray:

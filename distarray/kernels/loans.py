@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,8 @@ class _Sight:
 _loans: dict[int, weakref.ref[_Loan]] = {}
 #: Arrays on the memory of others, by their ``id``.
 _foreign: dict[int, weakref.ref[HostArray]] = {}
+#: Whether a kernel has begun to write blocks, by their ``id``, of those that are watched.
+_watched: dict[int, bool] = {}
 #: Reentrant: a finalizer may lend too.
 _lock = free_in_child(threading.RLock())
 
@@ -148,6 +150,25 @@ def is_ours(block: Any) -> bool:
         return False
     base: Any = block.base  # numpy's types do not know that it may be anything
     return (base is None or isinstance(base, Lease)) and block.flags.writeable and not is_lent(block)
+
+
+def may_overwrite(block: Any) -> bool:
+    """Return whether a kernel may write a block that nothing else reads, which it begins now if so: see `is_ours`."""
+    if not is_ours(block):
+        return False
+    if id(block) in _watched:
+        _watched[id(block)] = True
+    return True
+
+
+def watch(blocks: Iterable[Any]) -> None:
+    """Have it noted which blocks are written, until somebody asks (`were_overwritten`)."""
+    _watched.update(dict.fromkeys(map(id, blocks), False))
+
+
+def were_overwritten(blocks: Iterable[Any]) -> bool:
+    """Return whether some blocks that were watched were written; they are watched no more."""
+    return True in [_watched.pop(id(block), False) for block in blocks]
 
 
 def copied(block: HostArray) -> HostArray:

@@ -27,7 +27,7 @@ from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
 from distarray.kernels.folds import FOLD
 from distarray.kernels.inside import as_task, is_on_worker
-from distarray.kernels.loans import is_ours
+from distarray.kernels.loans import may_overwrite
 from distarray.kernels.monoids import MONOIDS, Pairs
 from distarray.kernels.parts import filled, in_parts
 from distarray.kernels.reporting import Event, Source, among, hearing, report
@@ -165,7 +165,7 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         started[: len(stage.stores)]
         if started is not None
         else [
-            values[arg] if arg >= 0 and is_ours(values[arg]) else backend.empty(tile.shape, d, stage.layout)
+            values[arg] if arg >= 0 and may_overwrite(values[arg]) else backend.empty(tile.shape, d, stage.layout)
             for d, arg in zip(stage.stores, tile.reuse or (-1,) * len(stage.stores), strict=True)
         ]
     )
@@ -177,7 +177,7 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         lens, base = tile.write.lens, values[tile.write.arg]
         if started is not None:
             new_base = started[-1]
-        elif tile.write.is_inplace and is_ours(base):
+        elif tile.write.is_inplace and may_overwrite(base):
             new_base = base
         else:
             new_base = backend.empty(base.shape, base.dtype, backend.layout_of(base))
@@ -525,7 +525,7 @@ def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: 
     """Return a new version of a base's tile: the parts are applied in order."""
     backend = backend_for(stage.device, member)
     base = backend.adopt(base)
-    new = base if inplace and is_ours(base) else backend.copy(base)
+    new = base if inplace and may_overwrite(base) else backend.copy(base)
     each = chain.from_iterable(parts)
     here = [tuple([backend.adopt(a) if hasattr(a, "dtype") else a for a in part]) for part in each]
     return _put(stage, backend, new, here)
@@ -557,7 +557,7 @@ def put_here(
     """Return a new version of a base's tile, into which tiles of values that are here are written in order."""
     backend = backend_for(stage.device, member)
     base = backend.adopt(base)
-    new = base if inplace and is_ours(base) else backend.copy(base)
+    new = base if inplace and may_overwrite(base) else backend.copy(base)
     parts = _put_parts(stage, tile, boxes, args, backend)
     if new is base:  # which may be what is written, or say where
         parts = [_apart(backend, part, base) for part in parts]

@@ -9,13 +9,15 @@ threads go on meanwhile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distarray.expr.expr import Expr, Others, Stored, postorder
-from distarray.kernels.loans import is_ours, owner
+from distarray.errors import BlocksLostError
+from distarray.expr.expr import Expr, LazyBlocks, Others, Stored, postorder
+from distarray.kernels.loans import is_ours, owner, watch, were_overwritten
 
 if TYPE_CHECKING:
     from distarray.planner.graph import Graph
@@ -110,6 +112,40 @@ def kept(results: Sequence[tuple[Expr, Stored]], order: Sequence[Expr], taken: C
                     _share(made[id(block)], (memo, k))
     for node, stored in results:
         node.settle(stored)
+
+
+class _Spoiled(LazyBlocks):
+    """_Spoiled are blocks that an evaluation was overwriting when it failed: who asks for them is told so."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, number: Any) -> Any:
+        raise BlocksLostError("the array was being updated in place when memory ran out, and is lost: make it again")
+
+    @property
+    def handles(self) -> Sequence[Any]:
+        return self[:]  # type: ignore[no-any-return]  # raises
+
+
+@contextmanager
+def overwriting(order: Iterable[Expr]) -> Iterator[None]:
+    """Return a context in which blocks of nodes that nobody needs are overwritten: if it fails midway, which takes that
+    memory runs out, none that was begun is ever read again.
+    """
+    memos = [n.memo for n in order if n.memo is not None and not n.is_live and type(n.memo.blocks) in (list, tuple)]
+    watch([block for memo in memos for block in memo.blocks])
+    has_failed = True
+    try:
+        yield
+        has_failed = False
+    finally:
+        for memo in memos:
+            if were_overwritten(memo.blocks) and has_failed:
+                memo.blocks, memo.exported = _Spoiled(len(memo.blocks)), True
 
 
 def _share(*places: tuple[Stored, int]) -> None:

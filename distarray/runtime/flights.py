@@ -16,6 +16,7 @@ from typing import Any
 from distarray.expr.expr import Environment, Expr, Others
 from distarray.kernels.inside import is_inside_task
 from distarray.kernels.waits import Condition
+from distarray.runtime.donation import overwriting
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.members import LOCK, locked
 from distarray.runtime.retention import safe_nbytes
@@ -64,7 +65,8 @@ class Flight:
         """Compute and commit; the lock is held for the latter only."""
         with interrupts_deferred() if self._overwrites else nullcontext():
             try:
-                results = self._compute()
+                with overwriting(self.order if self._overwrites else ()):
+                    results = self._compute()
                 with locked():
                     self._commit(results)
             finally:

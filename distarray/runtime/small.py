@@ -23,7 +23,7 @@ from distarray.expr.joins import PRODUCT
 from distarray.kernels.threads import helped_by
 from distarray.runtime import counters, flights
 from distarray.runtime.clients import has_blocks
-from distarray.runtime.donation import donated, kept
+from distarray.runtime.donation import donated, kept, overwriting
 from distarray.runtime.flights import Flight
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.members import locked
@@ -463,7 +463,9 @@ def begun(env: Environment, order: Sequence[Expr], wanted: set[int], others: Oth
             overwrites=bool(free),
         )
     with interrupts_deferred() if free else nullcontext():
-        _keep(_computed(env, order, wanted, free), order, free)
+        with overwriting(order if free else ()):
+            made = _computed(env, order, wanted, free)
+        _keep(made, order, free)
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import distarray as dx
 from distarray.array import window
 from distarray.expr.expr import Expr, postorder
+from distarray.kernels.buffers import BufferPool
 from distarray.runtime import retention
 from distarray.testing import counting
 
@@ -353,3 +355,40 @@ def test_a_look_is_not_refused_for_what_nobody_asked_for(monkeypatch: pytest.Mon
         assert float(u.sum()) == pytest.approx(a.sum(), rel=1e-12)
         assert not is_made(v)
         np.testing.assert_array_equal(np.asarray(v), b - 0.1 * a)
+
+
+@pytest.mark.parametrize("team", [None, TEAM])
+@pytest.mark.parametrize("n_given", range(12))
+def test_memory_that_runs_out_midway_leaves_no_array_half_updated(
+    n_given: int, team: dx.Team | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, left = BufferPool.take, [n_given]
+
+    def take_or_run_out(*args: Any) -> Any:
+        left[0] -= 1
+        if left[0] == -1:
+            raise MemoryError("no more")
+        return take(*args)
+
+    def update(u: Any, v: Any) -> None:
+        u += 2 * v
+        v -= u
+        u[1:] += v[:-1]
+
+    a, b = fields()
+    with dx.config.set(block_bytes=0):
+        u, v = [dx.asarray(x, copy=True, team=team) for x in (a, b)]
+        update(u, v)
+        float(u.sum())
+        update(a, b)
+        before = a.copy(), b.copy()
+        update(u, v)
+        update(a, b)
+        monkeypatch.setattr(BufferPool, "take", take_or_run_out)
+        with suppress(MemoryError):
+            float(u.sum())
+        monkeypatch.setattr(BufferPool, "take", take)
+        for x, old, new in zip((u, v), before, (a, b), strict=True):
+            with suppress(dx.errors.BlocksLostError):
+                there = np.asarray(x)
+                assert any(np.allclose(there, good, rtol=1e-12, atol=1e-12) for good in (old, new))
