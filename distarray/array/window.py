@@ -391,11 +391,12 @@ def made_with(nodes: Sequence[Expr]) -> Sequence[Expr]:
         return nodes
     made = {id(m) for n in nodes if n.op is ITEM and (m := _made_by(n)) is not None}
     siblings = [n for n in beside if id(_made_by(n)) in made] if made else []
-    beside = [n for n in beside if n.env is env and n not in window.failed]
-    if beside and not env.is_cluster:
+    if not env.is_cluster:
         with locked():  # what another thread evaluates drops its operands
             order = postorder(nodes)
-            if not small.is_small(order, env):
+            here = {id(n) for n in order}
+            beside = [n for n in beside if id(n) not in here and n.env is env and n not in window.failed]
+            if beside and not small.is_small(order, env):
                 siblings += made_along(nodes, order, beside, env)
     return (*nodes, *siblings)
 

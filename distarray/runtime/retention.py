@@ -104,7 +104,8 @@ def made_along(nodes: Sequence[Expr], order: Sequence[Expr], beside: Sequence[Ex
     order
         All nodes of the evaluation.
     beside
-        Pending nodes that live handles refer to, of the same environment, in the order in which they were made.
+        Pending nodes that are not among these and that live handles refer to, of the same environment, in the order in
+        which they were made.
 
     Notes
     -----
@@ -121,7 +122,7 @@ def made_along(nodes: Sequence[Expr], order: Sequence[Expr], beside: Sequence[Ex
     room = HELD * sum(kept)
     along: list[Expr] = []
     left: set[int] = set()
-    for node in [n for n in beside if id(n) not in here and n.op is not GET]:
+    for node in [n for n in beside if n.op is not GET]:
         found = _steps_beside(node, here, left, room)
         if found is not None:
             steps, read, passed = found
