@@ -179,6 +179,7 @@ def _walk(low: Lowering) -> None:
         low.begin(step)
         _passes(draft).second_pass(low, draft)
         copies.complete(low, draft)
+    low.drop_unread()
     _finish(low)
 
 

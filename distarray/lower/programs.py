@@ -26,9 +26,13 @@ from distarray.planner.loops import Loops
 from distarray.planner.plan import Combine, Stage
 from distarray.planner.rates import hides_a_transfer
 from distarray.sharding.boxes import Box, contains, shifted, size
+from distarray.sharding.dealing import dealt
 
 #: Regions of a tile beyond which an operand is put together instead.
 MAX_REGIONS = 64
+
+#: Bytes of a tile from which on a copy of it takes longer than one key more takes whoever reads the array.
+HANDED_ON = 1 << 20
 
 #: Kernels whose block is new, in memory order, and all the memory that they need: a result needs no copy of it.
 _MADE_ANEW = ("arange", "drawn_", "empty", "full", "linspace", "random_")
@@ -49,10 +53,13 @@ def second_pass(low: Lowering, draft: Draft) -> None:
         for tile in draft.tiles:
             for want in tile.wants:
                 low.routes.prepare(want)
+    copied = _copied(low, draft)
     spec = low.share(program_spec(low, draft))
     partials: list[Partials] = [{} for _ in stage.combines]
     unfinished: dict[int, Key] = {}
     for t, tile in enumerate(draft.tiles):
+        if copied is not None and _is_handed_on(low, draft, t, tile, copied):
+            continue
         if all(tile.box):
             _lower_program_tile(low, draft, spec, t, tile, partials, unfinished)
         else:
@@ -62,6 +69,51 @@ def second_pass(low: Lowering, draft: Draft) -> None:
         combining.combine(low, c.node, spec, k, found)
     for _, i in stage.stores:
         low.fill_empty(i)
+
+
+def _copied(low: Lowering, draft: Draft) -> int | None:
+    """Return which operand a stage does nothing with but to write it into a base, where blocks are never written in
+    place; None of other stages.
+    """
+    stage = draft.stage
+    if not low.site.is_cluster or stage.write is None or stage.instructions or stage.stores or stage.combines:
+        return None
+    return stage.write[0] if isinstance(stage.write[0], int) else None
+
+
+def _is_handed_on(low: Lowering, draft: Draft, t: int, tile: Tile, operand: int) -> bool:
+    """Return whether a tile that is written as a whole is, from now on, the block that is written: as it lies, whole,
+    and at its member.
+    """
+    want = tile.wants[operand]
+    if not all(tile.box) or len(want.fragments) != 1 or want.parcelled or want.grown or tile.n_turns > 1:
+        return False
+    value, below, new = (low.located[i] for i in (want.node, draft.base, draft.stage.written))
+    (index, block, source, _), (base_tile, number) = want.fragments[0], draft.base_tiles[t]
+    frame, block_frame = below.box(base_tile), value.box(index)
+    nbytes = size(frame) * new.dtype.itemsize
+    if value.dtype != new.dtype or size(source) < size(block_frame) or size(tile.box) < size(frame):
+        return False
+    if (
+        tile.is_again
+        or draft.copied
+        or new.copies
+        or nbytes < HANDED_ON
+        or value.sharding.layout != new.sharding.layout
+    ):
+        return False
+    # Tiles of a bundle would each be taken out of it where the new array is read.
+    if len(dealt(value.sharding).tiles[tile.member]) > 1:
+        return False
+    written: Affine = low.graph.nodes[draft.stage.written].runtime
+    read = want.lens.restricted(want.box, block_frame)
+    shape = tuple(map(len, frame))
+    if not (written.restricted(tile.box, frame).is_identity(shape) and read.is_identity(shape)):
+        return False
+    before = below.refs[number]
+    new.note(number, tile.member, value.refs[block], is_again=False)
+    low.needs_no_more(before)
+    return True
 
 
 def program_spec(low: Lowering, draft: Draft) -> StageSpec:

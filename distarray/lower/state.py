@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -68,6 +69,8 @@ class Lowering:
         self.routes = Routes(self.located, self.messages, site.large)
         self._step = 0
         self._same: dict[Any, Any] = {}
+        #: Blocks of which a tile is no copy any more.
+        self._left: list[Any] = []
         #: Tasks that are given a block, by the block: who overwrites it waits for them.
         self._readers: defaultdict[Any, list[Key]] = defaultdict(list)
 
@@ -200,6 +203,26 @@ class Lowering:
                 at.refs[copy] = None  # of the older version
         if not inplace:
             below.shared |= at.shared  # the old one's blocks are the new one's too
+
+    def needs_no_more(self, ref: Any) -> None:
+        """Note that a block is not read by a task that was to read it."""
+        self._left.append(ref)
+
+    def drop_unread(self) -> None:
+        """Drop the tasks that made such blocks of nothing, if nobody else reads these."""
+        recipes = self.template.recipes
+        found = {ref for ref in self._left if type(ref) is tuple and ref in recipes}
+        if not found:
+            return
+        read = {a for recipe in recipes.values() for a in recipe.args if type(a) is tuple and is_key(a)}
+        read.update(ref for i in self.plan.outputs for ref in self.located[i].refs if type(ref) is tuple)
+        for key in found - read:
+            recipe = recipes[key]
+            if recipe.function is tasks.run_program and not recipe.reads():
+                spec, tile = recipe.args[:2]
+                self.out.counts[recipe.kind] -= 1
+                self.count_made(-prod(tile.shape) * spec.stores[0].itemsize, self.out.members.pop(key))
+                del recipes[key]
 
     def empty_tile(self, tile: Tile, dtype: np.dtype[Any]) -> Any:
         return self.backend_here(tile.member).empty(tuple(map(len, tile.box)), dtype)

@@ -145,7 +145,8 @@ def sent(instance: Instance, others: Others = tuple) -> list[tuple[int, Stored]]
     nbytes, places = kept_nbytes(instance.outputs), places_read(graph.nodes)
     lowered = instance.lowered
     whole = joined(graph.nodes, timed(lowered), lowered.members, list(nbytes), (), others)
-    found = executor.submit(whole.tasks, whole.members, whole.keep, nbytes, places)
+    # Where tiles are blocks from before, there may be nothing to do.
+    found = executor.submit(whole.tasks, whole.members, whole.keep, nbytes, places) if whole.tasks else {}
     whole.settle(found)
     return [
         (i, Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs], exported=False))
