@@ -273,11 +273,13 @@ def is_nan(xp: Namespace, x: Block) -> Block | None:
     return xp.isnan(x) if x.dtype.kind in "fcmM" else None
 
 
-def _first_tiles(xp: Namespace, keys: Block, before: Block, params: Params) -> Block:
+def _first_tiles(xp: Namespace, keys: Block, *earlier: Block, params: Params) -> Block:
     """Return which elements (or rows) of a sorted tile differ from the one before; params: (nan are equal, offset).
 
-    `before` are the elements one place earlier: one less than `keys` where the vector begins.
+    `earlier` are the elements one place earlier: one less than `keys` where the vector begins. Without them the first
+    one of the tile differs.
     """
+    before = earlier[0] if earlier else keys[:-1]
     head = keys.shape[0] - before.shape[0]
     rest = keys[head:]
     differs = rest != before

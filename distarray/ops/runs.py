@@ -107,16 +107,21 @@ def sorted_vector(
         ``keys``, ``order`` (where they stood), or ``both``.
     """
     runs = sorted_runs(x, cut, with_order=wanted != "keys", descending=descending)
-    if cut is None:
-        nodes = runs.nodes
-    else:
-        bounds = cuts.boundaries(x.size, cut.n_tiles)
-        # Tiles of the result have the same sizes whatever the keys are; what comes from where is taken to be even.
-        ranks, lengths = np.array(bounds[1:-1], np.int64), _lengths(runs.bounds)
-        yield Ask((), ahead=merged(runs, _even(lengths, ranks), bounds, wanted))
-        positions = yield from split(runs, ranks)
-        nodes = merged(runs, positions, bounds, wanted)
+    nodes = runs.nodes if cut is None else (yield from merged_evenly(runs, wanted))
     return nodes[-1:] if wanted == "order" else nodes
+
+
+def merged_evenly(runs: Runs, wanted: str) -> Generator[Ask, tuple[HostArray, ...], tuple[Expr, ...]]:
+    """Return a program: runs of several tiles merged to a vector that is cut regularly over their places; for `wanted`
+    see `sorted_vector`.
+    """
+    assert runs.cut is not None
+    bounds = cuts.boundaries(runs.keys.size, runs.cut.n_tiles)
+    # Tiles of the result have the same sizes whatever the keys are; what comes from where is taken to be even.
+    ranks, lengths = np.array(bounds[1:-1], np.int64), _lengths(runs.bounds)
+    yield Ask((), ahead=merged(runs, _even(lengths, ranks), bounds, wanted))
+    positions = yield from split(runs, ranks)
+    return merged(runs, positions, bounds, wanted)
 
 
 # ---------------------------------------------------------------------------------------------------- splitting

@@ -27,14 +27,14 @@ from distarray.ops.marks import chosen, counts_of, places_of, ranks_of, scattere
 from distarray.ops.programs import Ask, is_one_tile, row_cut, run, vector_cut
 from distarray.ops.reductions import max as _max
 from distarray.ops.reductions import min as _min
-from distarray.ops.runs import sorted_vector
+from distarray.ops.runs import merged_evenly, sorted_runs, sorted_vector
 from distarray.ops.searching import searchsorted
 from distarray.ops.sorting import argsort, lexsort, sort
 from distarray.sharding import cuts
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, HostArray
 
-#: params: (whether nan are equal,); operands: what is in order, and the same one place earlier
+#: params: (whether nan are equal,); operands: what is in order, and the same one place earlier, if that counts
 FIRST_TILES = declare("first_tiles", "tiles")
 
 #: params: (whether the set, the first operand, is in order,)
@@ -72,9 +72,31 @@ def _firsts(keys: Expr, bounds: Sequence[int], cut: Sharding | None, equal_nan: 
 def _of_vector(row: Expr, facts: Collection[str], equal_nan: bool) -> _Distinct:
     """Return a program: the distinct elements of a vector, in order."""
     cut = vector_cut(row)
+    if cut is not None and not facts:
+        return (yield from _of_tiles(row, cut, equal_nan))
     has_order = "indices" in facts or "inverse" in facts
     nodes = yield from sorted_vector(row, cut, "both" if has_order else "keys")
     return (yield from _of_sorted(nodes[0], nodes[-1] if has_order else None, facts, equal_nan, cut))
+
+
+def _of_tiles(row: Expr, cut: Sharding, equal_nan: bool) -> _Distinct:
+    """Return a program: the distinct elements of a vector in several tiles. Where each tile has most of its elements
+    more than once, only those that are distinct there go on to be merged, or come to this process if they are few.
+    """
+    runs = sorted_runs(row, cut)
+    (first,) = bind_tiles(
+        FIRST_TILES, [(runs.keys, runs.bounds)], [(row.shape, np.bool_, runs.bounds)], cut, (equal_nan,)
+    )
+    (counts,) = yield Ask((counts_of(first, runs.bounds, cut),), kept=(*runs.nodes, first))
+    if 2 * int(counts.sum()) <= row.size:
+        (row,) = chosen(first, runs.nodes, counts, runs.bounds, cut)
+        if row.nbytes <= row.env.block_nbytes:
+            return (yield from _of_small(row, (), None, equal_nan))
+        bounds = tuple(np.cumsum([0, *counts]).tolist())
+        cut = Sharding(cut.mesh, cut.axes, (), (bounds,))
+        runs = runs._replace(keys=row, bounds=bounds, cut=cut)
+    (keys,) = yield from merged_evenly(runs, "keys")
+    return (yield from _of_sorted(keys, None, (), equal_nan, cut))
 
 
 def _of_rows(rows: Expr, facts: Collection[str]) -> _Distinct:
