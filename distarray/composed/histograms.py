@@ -34,6 +34,8 @@ from distarray.types import DType
 Histogram = tuple[DistArray, DistArray]
 #: Numbers that are counted while the largest is looked for: counted once more where there are others.
 MANY_NUMBERS = 1024
+#: Bytes of counts that are looked at with the largest number.
+FEW_COUNTS = 1 << 16
 #: Rows for each place, so that tiles of rows are about even.
 MANY_ROWS = 16
 
@@ -72,8 +74,15 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
             made = here[:n] if n <= guess else np.bincount(block.astype(np.intp, copy=False), minlength=n)
             return x._on(source(made, x._env))
     elif weights is None and _fits(x, guess):
-        counts, ends = persist(*counted_within(x, guess))
-        least, most = ends._host().min(), ends._host().max()
+        counts, ends = counted_within(x, guess)
+        if x._env.device == "cpu" and counts.nbytes <= FEW_COUNTS:
+            # Both come to this process with one look, where a part of the counts is no more work for anybody.
+            made, bounds = compute(counts, ends)
+            counts = x._on(source(made[: builtins.max(n, int(bounds.max()) + 1)], x._env))
+        else:
+            counts, ends = persist(counts, ends)
+            bounds = ends._host()
+        least, most = bounds.min(), bounds.max()
     else:
         least, most = _extremes(x)
     if int(least) < 0:
@@ -81,7 +90,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
     n = builtins.max(n, int(most) + 1)
     if counts is None or n > guess:
         return _counts(x, weights, n)
-    return counts if n == guess else counts[:n].copy()
+    return counts if n == counts.size else counts[:n].copy()
 
 
 def _fits(at: DistArray, n: int) -> bool:

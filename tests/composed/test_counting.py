@@ -124,3 +124,17 @@ def test_bins_that_are_nan_rise_or_fall_as_numpy_says(n: int, right: bool) -> No
             else:
                 for given in (np.array(bins), dx.asarray(np.array(bins))):
                     np.testing.assert_array_equal(dx.digitize(dx.asarray(x), given, right), expected, str(bins))
+
+
+@pytest.mark.parametrize("minlength", [0, 60, 1024, 3000])
+@pytest.mark.parametrize("largest", [49, 1023, 5000])
+def test_few_counts_come_with_the_largest_number(largest: int, minlength: int) -> None:
+    team = dx.Team((4,), ("x",))
+    values = np.random.default_rng(0).integers(0, largest + 1, 300_000)
+    values[7] = largest
+    x = dx.asarray(values, team=team).reshard(("x",)).persist()
+    with counting() as c:
+        found = dx.bincount(x, minlength=minlength).persist()
+    assert c.evaluations == (1 if largest < max(1024, minlength) else 2)
+    assert found.team == team
+    np.testing.assert_array_equal(np.asarray(found), np.bincount(values, minlength=minlength))
