@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from distarray.kernels import sorting
+from distarray.kernels.loans import copied
 from distarray.kernels.namespaces import Block, Namespace, Params
 from distarray.types import HostArray
 
@@ -48,7 +49,8 @@ def _candidates(rows: HostArray, k: int, descending: bool) -> HostArray:
     if len(rows) == 1 and n > MANY_IN_ROW and (few := _few_of_row(rows[0], k, descending)) is not None:
         return np.asarray(few[_candidates(rows[:, few], k, descending)])
     place = n - k if descending else k - 1
-    parted = np.partition(rows, place, axis=1)
+    parted = copied(rows)
+    parted.partition(place, axis=1)
     kth = parted[:, place : place + 1]
     chosen = rows >= kth if descending else rows <= kth
     # Rows with nan among the first, which compare as false, or with more elements that equal the last of these.

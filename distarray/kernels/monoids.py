@@ -25,6 +25,7 @@ from distarray.kernels.compiled_moments import row_moments
 from distarray.kernels.loans import copied
 from distarray.kernels.namespaces import astype, dtype_of, loop_dtype
 from distarray.kernels.searching import first_by_rows, has_long_rows
+from distarray.kernels.slices import copy_out
 from distarray.kernels.ufuncs import combine, halved
 from distarray.types import DType, HostArray
 
@@ -400,6 +401,13 @@ class _ArgExtremum(Monoid):
             value = _kept(rows[local.item()], block.ndim)
         elif xp is np and len(axes) == 1 and has_long_rows(block, axes[0]):
             value, local = first_by_rows(block, axes[0], is_max=self.is_max)
+        elif xp is np and len(axes) == 1 and axes[0] < block.ndim - 1 and block.nbytes >= SMALLEST:
+            # NumPy too turns the block, in memory that is new for each slice: workers of Dask give it back at once.
+            turned = POOL.take((*[block.shape[a] for a in kept], *inner), block.dtype)
+            copy_out(np.moveaxis(block, axes[0], -1), turned)
+            at = turned.argmax(axis=-1) if self.is_max else turned.argmin(axis=-1)
+            local = at.reshape(shape)
+            value = np.take_along_axis(turned, at[..., None], axis=-1).reshape(shape)
         elif len(axes) == 1:
             local = (xp.argmax if self.is_max else xp.argmin)(block, axis=axes[0], keepdims=True)
             value = xp.take_along_axis(block, local, axis=axes[0])

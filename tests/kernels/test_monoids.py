@@ -7,6 +7,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from helpers import peak_nbytes
 from hypothesis import given
 
 import distarray as dx
@@ -101,3 +102,25 @@ def test_large_results_lie_in_memory_that_is_lent(name: str, shape: tuple[int, .
     made = MONOIDS[name].partial(x, (axis,), dtype)
     np.testing.assert_array_equal(made, getattr(np, name)(x, axis=axis, keepdims=True), strict=True)
     assert isinstance(owner(made).base, Lease) == (made.nbytes >= SMALLEST)
+
+
+@pytest.mark.parametrize("name", ["argmin", "argmax"])
+@pytest.mark.parametrize("dtype", ["f8", "f2", "i8", "?", "M8[s]", "c16"])
+@pytest.mark.parametrize(("shape", "axis"), [((700, 500), 0), ((30, 70, 200), 0), ((30, 700, 30), 1)])
+def test_extremes_of_large_blocks_are_numpys(shape, axis, dtype, name):
+    rng = np.random.default_rng(0)
+    x = rng.integers(-5, 5, shape)
+    x = x > 0 if dtype == "?" else x.astype(dtype)
+    if x.dtype.kind in "fcM":
+        x[rng.random(shape) < 0.001] = "NaT" if x.dtype.kind == "M" else np.nan
+    value, index = MONOIDS[name].partial(x, (axis,), np.dtype(np.intp))
+    expected = getattr(np, name)(x, axis=axis, keepdims=True)
+    np.testing.assert_array_equal(index, expected)
+    np.testing.assert_array_equal(value, np.take_along_axis(x, expected, axis))
+
+
+def test_a_block_is_turned_in_memory_that_is_used_again():
+    x = np.random.default_rng(0).standard_normal((375, 1000))
+    MONOIDS["argmin"].partial(x, (0,), np.dtype(np.intp))
+    _, most = peak_nbytes(lambda: MONOIDS["argmin"].partial(x, (0,), np.dtype(np.intp)))
+    assert most < x.nbytes // 20
