@@ -49,6 +49,9 @@ MANY = 1 << 20
 #: Numbers from the least to the largest of a vector of integers up to which they are counted, and not sorted.
 MOST_COUNTED = 1 << 16
 
+#: Bytes of what is distinct in tiles up to which it comes to this process, which is one look in place of four or more.
+FEW_NBYTES = 4 << 20
+
 #: Elements of a slice up to which slices in several tiles are put in order by one sort for each: of more of them the
 #: plan takes longer than to bring a small array together.
 MOST_KEYS = 64
@@ -90,7 +93,7 @@ def _of_tiles(row: Expr, cut: Sharding, equal_nan: bool) -> _Distinct:
     (counts,) = yield Ask((counts_of(first, runs.bounds, cut),), kept=(*runs.nodes, first))
     if 2 * int(counts.sum()) <= row.size:
         (row,) = chosen(first, runs.nodes, counts, runs.bounds, cut)
-        if row.nbytes <= row.env.block_nbytes:
+        if row.nbytes <= max(FEW_NBYTES, row.env.block_nbytes):
             return (yield from _of_small(row, (), None, equal_nan))
         bounds = tuple(np.cumsum([0, *counts]).tolist())
         cut = Sharding(cut.mesh, cut.axes, (), (bounds,))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
+from distarray.ops import sets
 from distarray.testing import counting
 
 TEAM = dx.Team((4,), ("x",))
@@ -27,8 +28,11 @@ VECTORS = {
 @pytest.mark.parametrize("block_bytes", ["64 B", "1 MiB"])
 @pytest.mark.parametrize("equal_nan", [True, False])
 @pytest.mark.parametrize("name", list(VECTORS))
-def test_distinct_elements_of_tiles_are_numpys(name: str, equal_nan: bool, block_bytes: str) -> None:
+def test_distinct_elements_of_tiles_are_numpys(
+    name: str, equal_nan: bool, block_bytes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = VECTORS[name]
+    monkeypatch.setattr(sets, "FEW_NBYTES", 0)
     with dx.config.set(block_bytes=block_bytes):
         x = dx.asarray(values, team=TEAM).reshard(("x",)).persist()
         found = np.asarray(dx.unique(x, equal_nan=equal_nan))
@@ -36,13 +40,16 @@ def test_distinct_elements_of_tiles_are_numpys(name: str, equal_nan: bool, block
     assert found.dtype == values.dtype
 
 
-def test_what_stands_often_is_sent_once_for_each_tile() -> None:
+def test_what_stands_often_is_sent_once_for_each_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sets, "FEW_NBYTES", 0)
     x = dx.asarray(VECTORS["few"], team=TEAM).reshard(("x",)).persist()
     with dx.config.set(block_bytes="64 B"), counting() as c:
         found = dx.unique(x).persist()
     assert found.shape == (50,)
     # Each tile has all 50; samples to split them by are among these, too.
     assert sum(t.nbytes for t in c.transfers) <= 4 * 50 * 8
+    monkeypatch.undo()
     with counting() as c:
         dx.unique(x).persist()
     assert not c.transfers  # they come to this process
+    assert c.evaluations == 2
