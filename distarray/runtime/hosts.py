@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -39,7 +39,6 @@ from distarray.runtime.planning import (
 from distarray.runtime.reading import STAYS_NBYTES
 from distarray.runtime.rehome import keep_host
 from distarray.runtime.run_names import new_run
-from distarray.runtime.wire import EMBED_NBYTES
 from distarray.sharding.dealing import dealt, n_elements
 from distarray.sharding.sharding import Sharding
 
@@ -68,14 +67,22 @@ def host_cuts(
     # What lies already in the default cut stays so: graphs of the same key have other arrays that are still to be cut.
     key = graph.key, tuple(inputs)
     plan, chosen = _INPUTS.get(key, lambda: plan_with_inputs(graph, env, inputs), n_kept)
+
+    def fitting(plan: Plan, chosen: Mapping[int, Sharding]) -> tuple[dict[int, Sharding], Plan]:
+        """Return the cuts that a plan chose, and it as it fits: it is that of the arrays cut so."""
+        as_chosen = {**cuts, **{id(order[i]): cut for i, cut in chosen.items()}}
+        graph = graph_as_cut(order, wanted, env, stand_ins, as_chosen)
+        return as_chosen, PLANS.get(graph.key, lambda: fit_to_memory(plan, graph, env), n_kept)
+
+    found, fitted = fitting(plan, chosen)
     if plan.is_provisional and uses_of(graph)[0] >= USES_BEFORE_SEARCH:
-        plan, chosen = plan_with_inputs(graph, env, inputs, "again")
-        _INPUTS.put(key, (plan, chosen), n_kept)
-    cuts.update({id(order[i]): cut for i, cut in chosen.items()})
-    # The plan is that of the arrays cut so.
-    graph = graph_as_cut(order, wanted, env, stand_ins, cuts)
-    PLANS.get(graph.key, lambda: fit_to_memory(plan, graph, env), n_kept)
-    return cuts
+        again, chosen_again = plan_with_inputs(graph, env, inputs, "again")
+        other, fitted_again = fitting(again, chosen_again)
+        # See `found_plan`.
+        if fitted_again.above is None or fitted.above is not None:
+            found, plan, chosen = other, again, chosen_again
+        _INPUTS.put(key, (replace(plan, is_provisional=False), chosen), n_kept)
+    return found
 
 
 def graph_as_cut(
@@ -172,12 +179,7 @@ def _put_one(node: Expr, cut: Sharding) -> None:
         run = new_run()
         keys = [(f"dx-source-{run}", 0, i) for i in range(len(blocks))]
         if counters.active:
-            found = _when_come([*as_cut([node], {id(node): cut}).values()], env)
-            # Until it is known that a block has come to its member, that has it under two names.
-            twice: Counter[int] = Counter()
-            for block, member in zip(blocks, members, strict=True):
-                twice[member] += block.nbytes * (block.nbytes > EMBED_NBYTES)
-            peak = max([nbytes + twice[m] for m, nbytes in found.resident.items()], default=0)
+            peak = _when_come([*as_cut([node], {id(node): cut}).values()], env).worst[0]
             for c in counters.active:
                 c.predicted_peak = max(c.predicted_peak, peak)
         at = dict(zip(keys, members, strict=True))

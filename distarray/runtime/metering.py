@@ -111,27 +111,38 @@ class _WorkerMeter:
         worker.transfer_incoming_log = _Log(self._log, self._arrived)
         self.count = Count(worker.state.nbytes, worker.state.nbytes)
         self._beside = 0
-        #: Bytes of what the worker counts twice.
-        self._elsewhere: dict[Key, int] = {}
+        #: Bytes of what the worker counts twice, and under which key it has them too.
+        self._elsewhere: dict[Key, tuple[int, Key | None]] = {}
         self._lock = threading.Lock()
         self._transport = worker.plugins[PLUGIN].transport
         self._transport.observers.append(self)
 
     def transition(self, key: Key, start: str, finish: str, **kwargs: Any) -> None:
         with self._lock:
-            if finish == "memory" and key not in self._elsewhere and self._is_elsewhere(key):
-                self._elsewhere[key] = self._worker.state.tasks[key].get_nbytes()
-                self._beside -= self._elsewhere[key]
+            if finish == "memory" and key not in self._elsewhere:
+                is_elsewhere, other = self._elsewhere_of(key)
+                if is_elsewhere:
+                    self._elsewhere[key] = self._worker.state.tasks[key].get_nbytes(), other
+                    self._beside -= self._elsewhere[key][0]
             elif start == "memory":
-                self._beside += self._elsewhere.pop(key, 0)
+                for gone in [key, *[k for k, (_, other) in self._elsewhere.items() if other == key]]:
+                    self._beside += self._elsewhere.pop(gone, (0, None))[0]
             self._look()
 
-    def _is_elsewhere(self, key: Key) -> bool:
-        """Return whether what has a key is memory of another one: what a program returns is kept under keys of its own,
-        and a tile that was taken out of a bundle is there still.
+    def _elsewhere_of(self, key: Key) -> tuple[bool, Key | None]:
+        """Return whether what has a key is memory of another one, and which: what a program returns is kept under keys
+        of its own, a tile that was taken out of a bundle is there still, and a task may return what it was given.
         """
+        if is_program(key):
+            return True, None
+        data = getattr(self._worker.data, "fast", self._worker.data)  # what is in memory, if some may be on disk
         place = bundle_of(key)
-        return is_program(key) if place is None else place[0] in self._worker.data
+        if place is not None and place[0] in self._worker.data:
+            return True, place[0]
+        own = _owners(data.get(key))
+        given = [d.key for d in self._worker.state.tasks[key].dependencies] if own else []
+        other = next((k for k in given if own == _owners(data.get(k))), None)
+        return other is not None, other
 
     def holds(self, nbytes: int) -> None:
         """Note what a member program holds in its slots."""
@@ -313,6 +324,11 @@ class _MeteredRun:
 def _is_same(given: Any, argument: Any) -> bool:
     """Return whether two arguments of a step are one slot, or one block."""
     return argument is given or (type(argument) is SlotRef and type(given) is SlotRef and argument == given)
+
+
+def _owners(value: Any) -> set[int]:
+    """Return by `id` what owns the memory of the arrays of a result."""
+    return {id(_owner(array)[0]) for array in _arrays(value)}
 
 
 def _arrays(value: Any) -> Iterator[Any]:
