@@ -152,7 +152,7 @@ def _first_apart(targets: Sequence[Expr], known: Foreseen, others: Others) -> li
         return []
     with members.locked():
         order, aimed = prepare.order_of(targets, known.stand_ins), set(map(id, targets))
-        kept = retained(order, {*aimed, *known.stand_ins}, targets[0].env, others, is_rehearsed=True)
+        kept, _ = retained(order, {*aimed, *known.stand_ins}, targets[0].env, others)
         return evaluate.first_apart(order, aimed | kept, known.stand_ins)
 
 

@@ -155,10 +155,12 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Others) -> Flig
             return _begun_in(env, targets, others) if targets else None
         others = flights.beside(others)
     aimed = {id(t) for t in targets}
-    wanted = aimed | retained(order, aimed, env, others)
+    kept, beginning = retained(order, aimed, env, others)
+    wanted = aimed | kept
     for c in counters.active:
         c.evaluations += 1
     if small.is_small(order, env):
+        beginning.remember()
         return small.begun(env, order, wanted, others)
     if env.is_cluster:
         healthy = healed(order, env)
@@ -173,13 +175,15 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Others) -> Flig
     from distarray.runtime import running
 
     try:
-        return running.begun(env, order, wanted, others)
+        begun = running.begun(env, order, wanted, others)
     except MemoryBudgetError:
         # What nobody asked for is kept where there is room for it.
         least = aimed | written(order, aimed)
         if least == wanted:
             raise
-        return running.begun(env, order, least, others)
+        begun = running.begun(env, order, least, others)
+    beginning.remember()
+    return begun
 
 
 def first_apart(order: Sequence[Expr], wanted: Collection[int], done: Collection[int] = ()) -> list[Expr]:

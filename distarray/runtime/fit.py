@@ -19,7 +19,7 @@ from distarray.lower.liveness import Liveness
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Limits, Plan, Stage
 from distarray.planner.rates import current_rates
-from distarray.runtime.held import peaks_of
+from distarray.runtime.held import most_held, peaks_of
 from distarray.runtime.instantiate import Instance, instance_once
 from distarray.runtime.member_runs import held_as_programs
 from distarray.runtime.memory import COPIES, STREAMED, Room, is_limit_set, limits_to_try, room_of
@@ -47,6 +47,8 @@ PARTS_PER_TASK = 16
 SEARCH_SHARE = 0.1
 #: Bytes of a wave that are at home in the last cache of a processor.
 CACHED = 16 << 20
+#: Parts of a limit that is set for which plans are searched where none fits that was searched for all of it.
+TIGHTER = (2, 8)
 #: A limit below the one that is to hold may take one in so many of these tasks.
 LESS_TRIED = 2
 
@@ -81,7 +83,7 @@ def fitted(
     (`above`).
     """
     tries = limits_to_try(env)
-    if COPIES * sum([node.nbytes for node in graph.nodes]) <= tries[0]:  # even all of it at one member
+    if most_held(env, graph.nodes, COPIES) <= tries[0]:  # even all of it at one member
         return plan
     trials = _Trials(plan, graph, env, limits, is_kept=is_kept)
     # What no plan can keep to is not tried for.
@@ -115,6 +117,14 @@ def fitted(
                 found.append((held.excess > 0, held.peak, _marked(tried.told(best), held, limits)))
                 if not held.excess and bound is not room:
                     return found[-1][-1]
+    if is_limit_set(env):
+        # What is worth a stream depends on the limit: what a lower one finds may fit where this one finds too little.
+        for part in TIGHTER:
+            tried = trials.within(limits.member // part)
+            held, best = _searched(tried)
+            found.append((held.peak > limits.member, held.peak, _marked(tried.told(best), held, limits)))
+            if held.peak <= limits.member:
+                break
     return min(found, key=itemgetter(0, 1))[-1]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-from distarray.expr.expr import Environment
+from distarray.expr.expr import Environment, Expr
+from distarray.kernels.tables import SCRATCH
 from distarray.lower.liveness import Liveness, Standing, liveness
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
@@ -41,6 +42,19 @@ def has_room(env: Environment, nbytes: int) -> bool:
     its disk.
     """
     return max(held_in(env).values(), default=0) + nbytes <= limits_to_try(env)[0]
+
+
+def most_held(env: Environment, nodes: Iterable[Expr], n_copies: int) -> int:
+    """Return the bytes that even one member would hold for all of some nodes, each so many times, with what kernels of
+    those that are pending have beside their blocks.
+    """
+    nbytes = beside = 0
+    for node in nodes:
+        nbytes += node.nbytes
+        if node.memo is None and (scratch := SCRATCH.get(node.op.name)) is not None:
+            (first, *_) = node.nodes()
+            beside = max(beside, scratch(first.shape, first.dtype, node.params))
+    return n_copies * nbytes + n_tasks_at_once(env) * beside
 
 
 def peaks_of(lowered: Lowered, graph: Graph, env: Environment) -> Liveness:

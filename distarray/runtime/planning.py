@@ -21,7 +21,7 @@ from distarray.runtime import counters
 from distarray.runtime.budget import check_peak, excess_of, names_of, refuse
 from distarray.runtime.bundles import holdings
 from distarray.runtime.fit import fitted
-from distarray.runtime.held import has_room, held_in, peaks_of, standing_of
+from distarray.runtime.held import has_room, held_in, most_held, peaks_of, standing_of
 from distarray.runtime.instantiate import instance_of
 from distarray.runtime.known_rates import rates_for, rates_of
 from distarray.runtime.member_runs import makes_little, programs_of
@@ -66,7 +66,9 @@ def found_plan(graph: Graph, env: Environment, *, is_kept: bool = True) -> Plan:
     key: Any = graph.key if is_kept else (graph.key, "passed on")
     plan = PLANS.get(key, fitting, n_kept)
     if plan.is_provisional and uses_of(graph)[0] >= USES_BEFORE_SEARCH:
-        plan = fitting("again")
+        found = fitting("again")
+        # One that is faster by prediction takes the place of one that fits only if it fits, too.
+        plan = replace(plan, is_provisional=False) if found.above is not None and plan.above is None else found
         PLANS.put(key, plan, n_kept)
     if plan.planner == ALONE and not _may_be_alone(plan, graph, env):
         return PLANS.get((key, "all members"), fitting, n_kept)
@@ -189,7 +191,7 @@ def is_ample(nodes: Iterable[Expr], env: Environment, n_copies: int = COPIES) ->
     """
     if not env.is_cluster:
         return not is_limit_set(env)
-    return has_room(env, n_copies * sum([node.nbytes for node in nodes]))
+    return has_room(env, most_held(env, nodes, n_copies))
 
 
 def uses_of(graph: Graph) -> list[int]:

@@ -9,19 +9,27 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from distarray.errors import MemoryBudgetError
 from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr, Others
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Plan
 from distarray.runtime.donation import inplace_results
+from distarray.runtime.held import peaks_of
 from distarray.runtime.hosts import graph_as_cut, host_cuts, put
 from distarray.runtime.instantiate import Instance, instance_of
+from distarray.runtime.memory import memory_limit
 from distarray.runtime.planning import checked, context_of, found_plan, is_ample
 from distarray.runtime.progress import planning
-from distarray.runtime.retention import retained
+from distarray.runtime.retention import retained, written
 from distarray.runtime.small import is_small
 from distarray.sharding.sharding import Sharding
+
+#: Bytes of results up to which blocks are taken over: Ctrl-C waits for writes in place, so they take a second at most,
+#: or so many times the largest of the results: a few operations are no longer here than in numpy.
+INPLACE_NBYTES = 8 << 30
+INPLACE_STEPS = 4
 
 
 class Prepared(NamedTuple):
@@ -101,8 +109,41 @@ def prepare(
     cuts = host_cuts(order, wanted, env, stand_ins)
     graph = graph_as_cut(order, wanted, env, stand_ins, cuts)
     with planning():
-        plan = checked(graph, env, others) if is_checked else found_plan(graph, env, is_kept=is_kept)
+        if is_checked:
+            plan = _checked(graph, env, order, others)
+        else:
+            plan = found_plan(graph, env, is_kept=is_kept)
     return Prepared(plan, graph, env, order, wanted, cuts)
+
+
+def taken_over(plan: Plan, graph: Graph, env: Environment, order: Sequence[Expr], others: Others) -> Mapping[int, int]:
+    """Return which results are made in the blocks of what they are made of: see `donation.inplace_results`."""
+    made = [n.nbytes for n in order if n.memo is None]
+    is_long = sum(made) > max(INPLACE_NBYTES, INPLACE_STEPS * max(made, default=0))
+    return {} if env.is_cluster or is_long else inplace_results(plan, graph, order, others)
+
+
+def _checked(graph: Graph, env: Environment, order: Sequence[Expr], others: Others) -> Plan:
+    """Return the plan of a graph that its members can hold: in this process, with results in the blocks of others.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If they cannot.
+    """
+    try:
+        return checked(graph, env, others)
+    except MemoryBudgetError:
+        if env.is_cluster:
+            raise
+        plan = found_plan(graph, env)
+        inplace = taken_over(plan, graph, env, order, others)
+        if not inplace:
+            raise
+        lowered = instance_of(plan, graph, env, "budget", inplace).lowered
+        if peaks_of(lowered, graph, env).worst[0] > memory_limit(env):
+            raise
+        return plan
 
 
 def check(
@@ -128,10 +169,23 @@ def rehearsed(
     if is_small([stand_ins.get(id(n), n) for n in order], env):
         return None
     aimed = {id(t) for t in targets}
-    kept_too = retained(order, {*aimed, *stand_ins}, env, others, is_rehearsed=True)
+    kept_too, _ = retained(order, {*aimed, *stand_ins}, env, others)
     found = prepare(order, aimed | kept_too, env, stand_ins, is_checked=False)
-    inplace = {} if env.is_cluster else inplace_results(found.plan, found.graph, order, others)
-    return found, found.instance("rehearsal", inplace)
+    if kept_too and (least := aimed | written(order, aimed)) != aimed | kept_too and not _fits(found, others):
+        # What nobody asked for is kept where there is room for it, as in `evaluate`.
+        found = prepare(order, least, env, stand_ins, is_checked=False)
+    return found, found.instance("rehearsal", taken_over(found.plan, found.graph, env, order, others))
+
+
+def _fits(found: Prepared, others: Others) -> bool:
+    """Return whether members can hold what was planned."""
+    if is_ample(found.order, found.env):
+        return True
+    try:
+        _checked(found.graph, found.env, found.order, others)
+    except MemoryBudgetError:
+        return False
+    return True
 
 
 def order_of(targets: Sequence[Expr], stand_ins: Mapping[int, Expr]) -> Sequence[Expr]:

@@ -14,8 +14,10 @@ they had to, and whoever has seen enough has not waited for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from distarray import config, hooks
@@ -35,15 +37,39 @@ FEW = 16
 #: Bytes that are made in the time that an evaluation takes, in a process and on a cluster: so many count for each, and
 #: of one that reads many parts the first number for each of these.
 READ_NBYTES, CLUSTER_READ_NBYTES = 1 << 18, 1 << 22
+_NO_PARTS: Mapping[Expr, int] = MappingProxyType({})
 #: What was made of arrays for reads of parts, in bytes.
 _made_apart: WeakKeyDictionary[Expr, int] = WeakKeyDictionary()
 
 
+class Beginning(NamedTuple):
+    """A Beginning is what an evaluation that begins is remembered for.
+
+    Parameters
+    ----------
+    made
+        Nodes that it makes.
+    parts
+        Bytes of arrays of which it makes parts alone.
+    """
+
+    made: Sequence[Expr]
+    parts: Mapping[Expr, int]
+
+    def remember(self) -> None:
+        """Remember it: not where it was refused, which leaves everything as it was."""
+        for n in self.made:
+            n.n_made += 1
+        for n, nbytes in self.parts.items():
+            _count_apart(n, nbytes)
+
+
 def retained(
-    order: Sequence[Expr], aimed: Collection[int], env: Environment, others: Others, *, is_rehearsed: bool = False
-) -> set[int]:
+    order: Sequence[Expr], aimed: Collection[int], env: Environment, others: Others
+) -> tuple[set[int], Beginning]:
     """Return the pending nodes whose results are kept although nobody asked for them: a live handle still refers to
-    them, or pending nodes beside them need them and they are made of what an earlier evaluation made as well.
+    them, or pending nodes beside them need them and they are made of what an earlier evaluation made as well. And what
+    the evaluation is remembered for, if it begins.
 
     Parameters
     ----------
@@ -53,8 +79,6 @@ def retained(
         ``id`` of those that are asked for.
     others
         What else is pending; None where nobody knows.
-    is_rehearsed
-        Whether nothing is run: reads of parts do not count.
 
     Notes
     -----
@@ -67,24 +91,19 @@ def retained(
     if any(n.n_made for n in made):
         known = {*aimed, *map(id, live)}
         live += [n for n in _needed_beside(made, env, others) if id(n) not in known]
-    if not is_rehearsed:
-        for n in made:
-            n.n_made += 1
     if not live or config.get("retain") == "none":
-        return {id(n) for n in live if n.op.family.is_write}
+        return {id(n) for n in live if n.op.family.is_write}, Beginning(made, _NO_PARTS)
+    parts: Mapping[Expr, int] = _NO_PARTS
     if any(n.op.family.is_created for n in live):
         parts = _read_in_parts(order, live)
         live = [n for n in live if n not in parts]
-        if not is_rehearsed:
-            for n, nbytes in parts.items():
-                _count_apart(n, nbytes)
     room = safe_nbytes(env)
     kept = set()
     for n in sorted(live, key=lambda n: (not n.op.family.is_write, n.op.family.is_created, n.nbytes)):
         room -= n.nbytes * (n.pin.n_replicas if n.pin is not None and n.pin.is_copied else 1)
         if room >= 0 or n.op.family.is_write:
             kept.add(id(n))
-    return kept
+    return kept, Beginning(made, parts)
 
 
 def written(order: Sequence[Expr], aimed: Collection[int]) -> set[int]:

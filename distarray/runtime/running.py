@@ -22,7 +22,7 @@ from distarray.runtime import counters, metering
 from distarray.runtime.budget import check_held, check_whole_kernels
 from distarray.runtime.clients import process_threads
 from distarray.runtime.clocks import measurement, timed, with_clocks
-from distarray.runtime.donation import inplace_results, kept
+from distarray.runtime.donation import kept
 from distarray.runtime.executors import run_program
 from distarray.runtime.flights import Flight
 from distarray.runtime.instantiate import Instance, instance_of
@@ -31,7 +31,7 @@ from distarray.runtime.member_runs import kept_sizes, memory_of, programs_of
 from distarray.runtime.members import executor_for
 from distarray.runtime.passes import pass_of
 from distarray.runtime.planning import uses_of
-from distarray.runtime.prepare import Prepared, prepare
+from distarray.runtime.prepare import Prepared, prepare, taken_over
 from distarray.runtime.progress import planning
 from distarray.runtime.promised import joined
 from distarray.runtime.run_names import new_run
@@ -39,10 +39,6 @@ from distarray.runtime.task_graph import MemberRun, label_of
 
 #: Bytes that are read and made per step below which steps run one after the other in the calling thread.
 INLINE_NBYTES = 32 << 10
-#: Bytes of results up to which blocks are taken over: Ctrl-C waits for writes in place, so they take a second at most,
-#: or so many times the largest of the results: a few operations are no longer here than in numpy.
-INPLACE_NBYTES = 8 << 30
-INPLACE_STEPS = 4
 
 
 def begun(env: Environment, order: Sequence[Expr], wanted: set[int], others: Others) -> Flight | None:
@@ -59,9 +55,7 @@ def begun(env: Environment, order: Sequence[Expr], wanted: set[int], others: Oth
     if plan.is_provisional:
         uses_of(graph)[0] += 1
     cluster = env.is_cluster
-    made = [n.nbytes for n in order if n.memo is None]
-    is_long = sum(made) > max(INPLACE_NBYTES, INPLACE_STEPS * max(made, default=0))
-    inplace = {} if cluster or is_long else inplace_results(plan, graph, order, others)
+    inplace = taken_over(plan, graph, env, order, others)
     instance = instance_to_run(found, inplace, others)
     taken = {id(graph.nodes[i]) for i in inplace.values()}
     if cluster:

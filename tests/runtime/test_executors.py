@@ -20,7 +20,7 @@ import distarray as dx
 from distarray import config
 from distarray.lower.member_programs import MemberProgram
 from distarray.lower.step_graph import KernelCall, SlotRef
-from distarray.runtime import running
+from distarray.runtime import prepare, running
 from distarray.runtime.executors import run_program
 from distarray.runtime.process_threads import ProcessThreads
 
@@ -98,8 +98,8 @@ def test_ctrl_c_does_not_wait_for_long_chains_of_writes(monkeypatch: pytest.Monk
         return instance_of(plan, graph, env, run, inplace)
 
     monkeypatch.setattr(running, "instance_of", spy)
-    for limit in (running.INPLACE_NBYTES, 1 << 20):
-        monkeypatch.setattr(running, "INPLACE_NBYTES", limit)
+    for limit in (prepare.INPLACE_NBYTES, 1 << 20):
+        monkeypatch.setattr(prepare, "INPLACE_NBYTES", limit)
         x = dx.asarray(np.arange(400_000.0), team=TEAM, sharding=("T",))
         x += 1
         x.persist()
