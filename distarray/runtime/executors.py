@@ -30,6 +30,7 @@ def run_program(
     n_threads: int,
     *,
     is_inline: bool = False,
+    is_in_order: bool = False,
 ) -> dict[Key, Any]:
     """Run a program on the threads of this process, and return what it keeps, by key, when all is done.
 
@@ -47,6 +48,9 @@ def run_program(
         So many steps run at the same time, one of them in the thread that asks.
     is_inline
         Run the steps here, one after the other: they are so small that another thread costs more.
+    is_in_order
+        Run them one after the other, with other threads for their kernels alone: so members hold what they were
+        predicted to hold.
     """
     values = [*given, *[None] * len(steps)]
     try:
@@ -56,6 +60,8 @@ def run_program(
                 observers.append(work)
             if is_inline or n_threads == 1:
                 _run_inline(program, steps, values, observers)
+            elif is_in_order:
+                helped_by(threads_of(n_threads), lambda: _run_inline(program, steps, values, observers))
             else:
                 _Run(program, steps, values, observers, threads_of(n_threads)).work()
         return {key: values[slot] for key, slot in program.results.items()}

@@ -25,10 +25,12 @@ from distarray.runtime.clocks import measurement, timed, with_clocks
 from distarray.runtime.donation import kept
 from distarray.runtime.executors import run_program
 from distarray.runtime.flights import Flight
+from distarray.runtime.held import most_held
 from distarray.runtime.instantiate import Instance, instance_of
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.member_runs import kept_sizes, memory_of, programs_of
 from distarray.runtime.members import executor_for
+from distarray.runtime.memory import COPIES, is_limit_set, memory_limit
 from distarray.runtime.passes import pass_of
 from distarray.runtime.planning import uses_of
 from distarray.runtime.prepare import Prepared, prepare, taken_over
@@ -125,8 +127,24 @@ def run_here(instance: Instance, nbytes: int) -> dict[Any, Any]:
     given = [instance.given(ref) for ref in program.given]
     hold_pools(instance.env.device, instance.env.size, config.get("device-memory-limit"))
     n_threads = process_threads(instance.env)
-    found = run_program(program, steps, given, lambda: instance.lowered.tasks, n_threads, is_inline=is_inline)
+    found = run_program(
+        program,
+        steps,
+        given,
+        lambda: instance.lowered.tasks,
+        n_threads,
+        is_inline=is_inline,
+        is_in_order=_is_tight(instance),
+    )
     return {instance.named(key): value for key, value in found.items()}
+
+
+def _is_tight(instance: Instance) -> bool:
+    """Return whether a limit is set for the members of this process that steps might exceed if several ran at a time,
+    in an order in which they were not predicted to run.
+    """
+    env = instance.env
+    return is_limit_set(env) and most_held(env, instance.graph.nodes, COPIES) > memory_limit(env)
 
 
 def sent(instance: Instance, others: Others = tuple) -> list[tuple[int, Stored]]:

@@ -10,7 +10,7 @@ import pytest
 
 import distarray as dx
 from distarray.planner.graph import canonical
-from distarray.runtime import planning
+from distarray.runtime import executors, planning, running
 from distarray.testing import counting, peaks
 
 TEAM = dx.Team((2,), ("x",))
@@ -93,6 +93,24 @@ def test_results_in_the_blocks_of_others_fit_where_those_do() -> None:
         assert told < 2 * x.nbytes // 2
         with dx.config.set(memory_limit=told):
             assert not is_refused(x)
+
+
+def test_steps_keep_to_their_order_where_others_might_exceed_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads took whatever step could run, and members held more than was predicted, and than the limit."""
+    monkeypatch.setattr(running, "process_threads", lambda env: 4)
+    monkeypatch.setattr(running, "INLINE_NBYTES", 0)
+    with dx.config.set(eager_bytes=0, block_bytes=0):
+        x = dx.asarray(np.random.default_rng(0).random((64, 100)), team=TEAM, sharding=("x", None)).persist()
+        y = (x.T @ x).sum(axis=0) + x[::-1].sum(axis=0)
+        needed = y.explain().peak_bytes
+        ran: list[int] = []
+        before = executors._Run._run
+        monkeypatch.setattr(executors._Run, "_run", lambda self, n, args: ran.append(n) or before(self, n, args))
+        with dx.config.set(memory_limit=needed), peaks() as found:
+            y.persist()
+        assert ran == [] and max(p.blocks for p in found.values()) <= needed
+        (x[::-1] * 3).persist()
+        assert ran  # memory is no matter there
 
 
 @pytest.mark.cluster
