@@ -120,7 +120,16 @@ def taken_over(plan: Plan, graph: Graph, env: Environment, order: Sequence[Expr]
     """Return which results are made in the blocks of what they are made of: see `donation.inplace_results`."""
     made = [n.nbytes for n in order if n.memo is None]
     is_long = sum(made) > max(INPLACE_NBYTES, INPLACE_STEPS * max(made, default=0))
-    return {} if env.is_cluster or is_long else inplace_results(plan, graph, order, others)
+    found = {} if env.is_cluster or is_long else inplace_results(plan, graph, order, others)
+    # A block that is taken over stays until its last reader: where that is more than a limit, and copies are not, it is
+    # none.
+    is_tight = bool(found) and plan.above is None and is_limit_set(env)
+    return {} if is_tight and _peak(plan, graph, env, found) > memory_limit(env) else found
+
+
+def _peak(plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int]) -> int:
+    """Return the most bytes that a member of this process holds where results are made in the blocks of others."""
+    return peaks_of(instance_of(plan, graph, env, "budget", inplace).lowered, graph, env).worst[0]
 
 
 def _checked(graph: Graph, env: Environment, order: Sequence[Expr], others: Others) -> Plan:
@@ -138,10 +147,7 @@ def _checked(graph: Graph, env: Environment, order: Sequence[Expr], others: Othe
             raise
         plan = found_plan(graph, env)
         inplace = taken_over(plan, graph, env, order, others)
-        if not inplace:
-            raise
-        lowered = instance_of(plan, graph, env, "budget", inplace).lowered
-        if peaks_of(lowered, graph, env).worst[0] > memory_limit(env):
+        if not inplace or _peak(plan, graph, env, inplace) > memory_limit(env):
             raise
         return plan
 

@@ -10,7 +10,7 @@ import pytest
 
 import distarray as dx
 from distarray.planner.graph import canonical
-from distarray.runtime import executors, planning, running
+from distarray.runtime import executors, planning, prepare, running
 from distarray.testing import counting, peaks
 
 TEAM = dx.Team((2,), ("x",))
@@ -111,6 +111,28 @@ def test_steps_keep_to_their_order_where_others_might_exceed_a_limit(monkeypatch
         assert ran == [] and max(p.blocks for p in found.values()) <= needed
         (x[::-1] * 3).persist()
         assert ran  # memory is no matter there
+
+
+@pytest.mark.parametrize("peak", [0, 1 << 40])
+def test_blocks_are_not_taken_over_where_that_needs_more_than_the_limit(
+    monkeypatch: pytest.MonkeyPatch, peak: int
+) -> None:
+    """A block that is taken over stays until its last reader, which may be more than a copy of it at another time."""
+    seen: list[Any] = []
+    instance_of = running.instance_of
+
+    def spied(plan: Any, graph: Any, env: Any, run: str, inplace: Any) -> Any:
+        seen.append(inplace)
+        return instance_of(plan, graph, env, run, inplace)
+
+    monkeypatch.setattr(running, "instance_of", spied)
+    monkeypatch.setattr(prepare, "_peak", lambda *args: peak)
+    with dx.config.set(eager_bytes=0, block_bytes=0, memory_limit="1 MiB"):
+        x = dx.asarray(np.arange(640.0).reshape(64, 10), team=TEAM, sharding=("x", None)).persist() + 0.0
+        x.persist()
+        x[::-2] *= 2.0
+        x.persist()
+    assert bool(seen[-1]) == (peak == 0)
 
 
 @pytest.mark.cluster
