@@ -19,7 +19,7 @@ from distarray.runtime.donation import inplace_results
 from distarray.runtime.held import peaks_of
 from distarray.runtime.hosts import graph_as_cut, host_cuts, put
 from distarray.runtime.instantiate import Instance, instance_of
-from distarray.runtime.memory import memory_limit
+from distarray.runtime.memory import is_limit_set, memory_limit
 from distarray.runtime.planning import checked, context_of, found_plan, is_ample
 from distarray.runtime.progress import planning
 from distarray.runtime.retention import retained, written
