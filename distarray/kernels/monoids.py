@@ -406,8 +406,7 @@ class _ArgExtremum(Monoid):
             turned = POOL.take((*[block.shape[a] for a in kept], *inner), block.dtype)
             copy_out(np.moveaxis(block, axes[0], -1), turned)
             at = turned.argmax(axis=-1) if self.is_max else turned.argmin(axis=-1)
-            local = at.reshape(shape)
-            value = np.take_along_axis(turned, at[..., None], axis=-1).reshape(shape)
+            local, value = at.reshape(shape), np.take_along_axis(turned, at[..., None], axis=-1).reshape(shape)
         elif len(axes) == 1:
             local = (xp.argmax if self.is_max else xp.argmin)(block, axis=axes[0], keepdims=True)
             value = xp.take_along_axis(block, local, axis=axes[0])
