@@ -115,13 +115,26 @@ def merged_evenly(runs: Runs, wanted: str) -> Generator[Ask, tuple[HostArray, ..
     """Return a program: runs of several tiles merged to a vector that is cut regularly over their places; for `wanted`
     see `sorted_vector`.
     """
-    assert runs.cut is not None
-    bounds = cuts.boundaries(runs.keys.size, runs.cut.n_tiles)
-    # Tiles of the result have the same sizes whatever the keys are; what comes from where is taken to be even.
-    ranks, lengths = np.array(bounds[1:-1], np.int64), _lengths(runs.bounds)
-    yield Ask((), ahead=merged(runs, _even(lengths, ranks), bounds, wanted))
+    yield Ask((), ahead=merged_ahead(runs, wanted))
+    bounds, ranks = _even_places(runs)
     positions = yield from split(runs, ranks)
     return merged(runs, positions, bounds, wanted)
+
+
+def merged_ahead(runs: Runs, wanted: str) -> tuple[Expr, ...]:
+    """Return nodes that need as much memory as to merge runs evenly (`merged_evenly`), which are never computed."""
+    bounds, ranks = _even_places(runs)
+    # Tiles of the result have the same sizes whatever the keys are; what comes from where is taken to be even.
+    return merged(runs, _even(_lengths(runs.bounds), ranks), bounds, wanted)
+
+
+def _even_places(runs: Runs) -> tuple[tuple[int, ...], Positions]:
+    """Return where the tiles of a vector begin and end that is cut regularly over the places of runs, and the ranks at
+    which all but the first begin.
+    """
+    assert runs.cut is not None
+    bounds = cuts.boundaries(runs.keys.size, runs.cut.n_tiles)
+    return bounds, np.array(bounds[1:-1], np.int64)
 
 
 # ---------------------------------------------------------------------------------------------------- splitting

@@ -27,7 +27,7 @@ from distarray.ops.marks import chosen, counts_of, places_of, ranks_of, scattere
 from distarray.ops.programs import Ask, is_one_tile, row_cut, run, vector_cut
 from distarray.ops.reductions import max as _max
 from distarray.ops.reductions import min as _min
-from distarray.ops.runs import merged_evenly, sorted_runs, sorted_vector
+from distarray.ops.runs import merged_ahead, merged_evenly, sorted_runs, sorted_vector
 from distarray.ops.searching import searchsorted
 from distarray.ops.sorting import argsort, lexsort, sort
 from distarray.sharding import cuts
@@ -90,7 +90,8 @@ def _of_tiles(row: Expr, cut: Sharding, equal_nan: bool) -> _Distinct:
     (first,) = bind_tiles(
         FIRST_TILES, [(runs.keys, runs.bounds)], [(row.shape, np.bool_, runs.bounds)], cut, (equal_nan,)
     )
-    (counts,) = yield Ask((counts_of(first, runs.bounds, cut),), kept=(*runs.nodes, first))
+    asked, ahead = counts_of(first, runs.bounds, cut), merged_ahead(runs, "keys")
+    (counts,) = yield Ask((asked,), kept=(*runs.nodes, first), ahead=ahead)
     if 2 * int(counts.sum()) <= row.size:
         (row,) = chosen(first, runs.nodes, counts, runs.bounds, cut)
         if row.nbytes <= max(FEW_NBYTES, row.env.block_nbytes):
