@@ -392,10 +392,11 @@ def made_with(nodes: Sequence[Expr]) -> Sequence[Expr]:
     made = {id(m) for n in nodes if n.op is ITEM and (m := _made_by(n)) is not None}
     siblings = [n for n in beside if id(_made_by(n)) in made] if made else []
     if not env.is_cluster:
-        with locked():  # what another thread evaluates drops its operands
+        with locked():  # what another thread evaluates drops its operands: some may be there by now
             order = postorder(nodes)
             here = {id(n) for n in order}
-            beside = [n for n in beside if id(n) not in here and n.env is env and n not in window.failed]
+            beside = [n for n in beside if n.memo is None and id(n) not in here and n.env is env]
+            beside = [n for n in beside if n not in window.failed]
             if beside and not small.is_small(order, env):
                 siblings += made_along(nodes, order, beside, env)
     return (*nodes, *siblings)

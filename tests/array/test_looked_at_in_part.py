@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -392,3 +393,26 @@ def test_memory_that_runs_out_midway_leaves_no_array_half_updated(
             with suppress(dx.errors.BlocksLostError):
                 there = np.asarray(x)
                 assert any(np.allclose(there, good, rtol=1e-12, atol=1e-12) for good in (old, new))
+
+
+def test_what_another_thread_has_made_meanwhile_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    locked = window.locked
+    a, b = fields()
+    with dx.config.set(block_bytes=0):
+        u, v = [dx.asarray(x, copy=True) for x in (a, b)]
+        float((u + v).sum())
+        u += 0.1 * v
+        v[1:] -= 0.1 * u[:-1]
+
+        def after_another() -> Any:
+            monkeypatch.setattr(window, "locked", locked)
+            thread = threading.Thread(target=lambda: np.asarray(v))
+            thread.start()
+            thread.join(30)
+            return locked()
+
+        monkeypatch.setattr(window, "locked", after_another)
+        assert float(u.sum()) == pytest.approx((a + 0.1 * b).sum(), rel=1e-12)
+    a += 0.1 * b
+    b[1:] -= 0.1 * a[:-1]
+    np.testing.assert_array_equal(np.asarray(v), b)
