@@ -140,10 +140,15 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
         cuts = {id(n): instance.outputs[i].sharding for n, i in zip(found.kept, found.plan.outputs)}
         known.lying |= {id(n): _promised(n, cuts[id(n)]) for n in group}
         if env.is_cluster:
-            for node in found.graph.nodes:
-                if node.memo is not None and not node.memo.on_client and type(node.memo.handles[0]) is Unsent:
-                    _see_host(node, node.memo.sharding, known)
+            for node in filter(_is_unsent, found.graph.nodes):
+                _see_host(node, node.stored.sharding, known)
             _see_results(instance.lowered, env, known)
+
+
+def _is_unsent(planned: Expr) -> bool:
+    """Return whether a node of a plan stands for host data that are still to be sent to members."""
+    memo = planned.memo
+    return memo is not None and not memo.on_client and type(memo.handles[0]) is Unsent
 
 
 def see_run(targets: Sequence[Expr], run: tuple[prepare.Prepared, Instance] | None, known: Foreseen) -> None:
@@ -156,10 +161,9 @@ def see_run(targets: Sequence[Expr], run: tuple[prepare.Prepared, Instance] | No
     found, instance = run
     cuts = {id(n): instance.outputs[i].sharding for n, i in zip(found.kept, found.plan.outputs)}
     for node, planned in zip(found.order, found.graph.nodes, strict=True):
-        memo = planned.memo
-        if memo is not None and not memo.on_client and type(memo.handles[0]) is Unsent:
-            cuts[id(node)] = memo.sharding
-            _see_host(planned, memo.sharding, known)
+        if _is_unsent(planned):
+            cuts[id(node)] = planned.stored.sharding
+            _see_host(planned, cuts[id(node)], known)
     for node in found.order:
         if id(node) in cuts:
             known.stand_ins[id(node)] = there = Expr(SOURCE, (), node.shape, node.dtype, node.env, pin=node.pin)
