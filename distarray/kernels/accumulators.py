@@ -16,7 +16,9 @@ from distarray.expr.affine import namespace
 from distarray.kernels.buffers import POOL
 from distarray.kernels.monoids import MONOIDS, Monoid, Pairs, Partial, Within
 from distarray.kernels.outcomes import Called, Reduction
-from distarray.types import HostArray
+from distarray.kernels.short_rows import added_up, is_few
+from distarray.kernels.slices import copy_out
+from distarray.types import DType, HostArray
 
 #: Where a slice of a box lies.
 _Where: TypeAlias = slice | tuple[slice, ...]
@@ -28,6 +30,21 @@ def takes_rows(reduction: Reduction, ndim: int) -> bool:
     """
     monoid = MONOIDS[reduction.monoid]
     return ndim - 1 not in reduction.axes and (monoid.n_arrays == 1 or not monoid.is_ordered(reduction.dtype))
+
+
+def is_turnable(reduction: Reduction, shape: tuple[int, ...], dtype: DType) -> bool:
+    """Return whether a register of a dtype reduces to the same bits over slices with their axes in another order.
+
+    Floating-point sums of a few elements do along the last axis, where numpy's order is known (`short_rows`).
+    """
+    monoid, axes = MONOIDS[reduction.monoid], reduction.axes
+    if monoid.n_arrays > 1 or not axes or len(axes) == len(shape):
+        return False
+    if not monoid.is_ordered(reduction.dtype):
+        return True
+    return (
+        axes == (len(shape) - 1,) and dtype == monoid.state(reduction.dtype) and is_few(monoid.ufunc, shape[-1], dtype)
+    )
 
 
 def partial_of(reduction: Reduction, value: Any, shape: tuple[int, ...], within: Within | None) -> Partial | None:
@@ -86,6 +103,8 @@ class Accumulator:
         Of the slices. None: boxes of any extents come, whose partials stay as they are.
     empty
         Makes an array of a shape and a dtype.
+    order
+        Axes of the results in the order in which the box has them; None if it is the same.
     """
 
     def __init__(
@@ -94,12 +113,13 @@ class Accumulator:
         shape: tuple[int, ...],
         extents: tuple[int, ...] | None,
         empty: Callable[..., Any] = POOL.take,
+        order: tuple[int, ...] | None = None,
     ) -> None:
         self.reduction = reduction
         self.monoid: Monoid = MONOIDS[reduction.monoid]
         self.kept = tuple(axis for axis in range(len(shape)) if axis not in reduction.axes)
         self.shape = tuple(1 if axis in reduction.axes else n for axis, n in enumerate(shape))
-        self.empty = empty
+        self.empty, self.order = empty, order
         self.is_own = extents is not None
         #: After how many partials those of a region are put in their place; 0: at the end, where they may be all.
         self.per_region = 0
@@ -110,6 +130,8 @@ class Accumulator:
 
     def partial(self, block: HostArray, where: _Where, within: Within) -> Partial:
         monoid, reduction = self.monoid, self.reduction
+        if self.order is not None and monoid.is_ordered(reduction.dtype):
+            return added_up(monoid.ufunc, block, reduction.axes[0])
         if monoid.n_arrays != 2:  # the only ones with an index
             return monoid.partial(block, reduction.axes, reduction.dtype)
         start = tuple([o + s.start for o, s in zip(within.origin, _box(where), strict=True)])
@@ -130,26 +152,35 @@ class Accumulator:
         is_one = self.monoid.n_arrays == 1
         parts = (partial,) if is_one else partial
         if self.done is None:
-            whole = tuple(self.empty(self.shape, p.dtype) for p in parts)
+            whole = tuple(self._empty(p.dtype) for p in parts)
             self.done = whole[0] if is_one else whole
         where = tuple(s if axis in self.kept else slice(None) for axis, s in enumerate(box))
         for whole, part in zip((self.done,) if is_one else self.done, parts, strict=True):
-            whole[where] = part
+            copy_out(part, whole[where])
+
+    def _empty(self, dtype: DType) -> Any:
+        if self.order is None:
+            return self.empty(self.shape, dtype)
+        shape = dict(zip(self.order, self.shape, strict=True))
+        return self.empty(tuple([shape[axis] for axis in range(len(shape))]), dtype).transpose(self.order)
 
     def result(self) -> Partial:
-        if self.done is None and len(self.waiting) == 1:
+        if self.done is None and len(self.waiting) == 1 and self.order is None:
             ((pairs, _),) = self.waiting.values()
             return pairs.result()
         for pairs, box in self.waiting.values():
             self._put(pairs.result(), box)
-        return self.done
+        done = self.done
+        return done if self.order is None or done is None else done.transpose(np.argsort(self.order))
 
 
 def accumulator(
-    reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...]
+    reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...], order: tuple[int, ...] | None = None
 ) -> TotalAccumulator | Accumulator:
-    """Return what adds up slices of these extents of a box."""
-    return (TotalAccumulator if reduction.is_total(shape) else Accumulator)(reduction, shape, extents)
+    """Return what adds up slices of these extents of a box, for results whose axes the box has in some order."""
+    if reduction.is_total(shape):
+        return TotalAccumulator(reduction, shape, extents)
+    return Accumulator(reduction, shape, extents, order=order)
 
 
 def _box(where: _Where) -> tuple[slice, ...]:

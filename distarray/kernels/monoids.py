@@ -22,9 +22,9 @@ from distarray.expr.affine import namespace
 from distarray.expr.errstates import named, quotient_name
 from distarray.kernels.buffers import POOL, SMALLEST
 from distarray.kernels.compiled_moments import row_moments
-from distarray.kernels.loans import copied
 from distarray.kernels.namespaces import astype, dtype_of, loop_dtype
 from distarray.kernels.searching import first_by_rows, has_long_rows
+from distarray.kernels.short_rows import SHORT_TO_COMPARE, reduced
 from distarray.kernels.slices import copy_out
 from distarray.kernels.ufuncs import combine, halved
 from distarray.types import DType, HostArray
@@ -167,47 +167,6 @@ class Pairs:
         self._held.append((level + 1, merge(left, right)))
 
 
-#: numpy's inner loop runs along the last axis; where that is shorter, half of the time goes into starting it.
-_SHORT = 32
-#: Where elements are compared, long rows gain too (three times at 100 elements); of a sum this would change the bits.
-_SHORT_TO_COMPARE = 1024
-
-
-def _reduce(ufunc: np.ufunc, block: HostArray, axes: Axes, dtype: DType, short: int = _SHORT) -> HostArray:
-    """Return ``ufunc.reduce`` of a contiguous block with axes kept, with long inner loops where the last axis is
-    `short`.
-    """
-    last = block.shape[-1] if block.ndim else 1
-    if block.dtype != dtype or last >= short or block.size < 16 * short or not block.flags.c_contiguous:
-        out = _memory_for(block, axes, dtype)
-        return np.asarray(ufunc.reduce(block, axis=axes, dtype=loop_dtype(dtype), keepdims=True, out=out))
-    if axes == (block.ndim - 1,) and last < 8:
-        # Column by column; numpy too adds fewer than 8 elements one after the other.
-        total = copied(block[..., :1])
-        for i in range(1, last):
-            ufunc(total, block[..., i : i + 1], out=total)
-        return total
-    if axes == tuple(range(block.ndim - 1)):
-        # Several rows side by side as one long row, then these rows.
-        rows = block.reshape(-1, last)
-        n_beside = 2 * short // last
-        whole = len(rows) - len(rows) % n_beside
-        total = ufunc.reduce(rows[:whole].reshape(-1, n_beside * last), axis=0).reshape(n_beside, last)
-        total = ufunc.reduce(np.concatenate([total, rows[whole:]]), axis=0)
-        return np.asarray(total).reshape((1,) * (block.ndim - 1) + (last,))
-    return np.asarray(ufunc.reduce(block, axis=axes, keepdims=True, out=_memory_for(block, axes, dtype)))
-
-
-def _memory_for(block: HostArray, axes: Axes, dtype: DType) -> HostArray | None:
-    """Return memory for what numpy would reduce a block to in new pages; None where it is small, or where numpy would
-    choose another order of loops.
-    """
-    kept = [1 if axis in axes else n for axis, n in enumerate(block.shape)]
-    if math.prod(kept) * dtype.itemsize < SMALLEST or not block.flags.c_contiguous or dtype.hasobject:
-        return None
-    return POOL.take(kept, dtype)
-
-
 def _kept(total: Any, ndim: int) -> HostArray:
     return np.asarray(total).reshape((1,) * ndim)
 
@@ -242,7 +201,7 @@ class _SingleArray(Monoid):
             state = self.state(dtype)
             if len(axes) == block.ndim:
                 return _kept(self.total(block, state), block.ndim)
-            return _reduce(self.ufunc, block, axes, state)
+            return reduced(self.ufunc, block, axes, state)
         xp = namespace(block)
         if self.name in ("any", "all"):
             return getattr(xp, self.name)(block, axis=axes, keepdims=True)
@@ -336,7 +295,7 @@ class _Extremum(Monoid):
             return (xp.max if self.is_max else xp.min)(block, axis=axes, keepdims=True)
         if len(axes) == block.ndim:
             return _kept(self.total(block, dtype), block.ndim)
-        best = _reduce(self.ufunc, block, axes, block.dtype, _SHORT_TO_COMPARE)
+        best = reduced(self.ufunc, block, axes, block.dtype, SHORT_TO_COMPARE)
         if block.dtype.kind == "f" and axes and (zero := best == 0).any():
             # A maximum of zeros is -0 only if all of them are; a minimum is +0 only if all of them are.
             sought = np.logical_and(block == 0, np.signbit(block) != self.is_max)

@@ -12,20 +12,29 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.instructions import RuntimeScalar
-from distarray.kernels.accumulators import InOrder, accumulator, takes_rows
+from distarray.kernels.accumulators import InOrder, accumulator, is_turnable, takes_rows
 from distarray.kernels.buffers import POOL
 from distarray.kernels.compiled import compiled_for
 from distarray.kernels.expressions import Computation
 from distarray.kernels.monoids import MONOIDS, Within
 from distarray.kernels.outcomes import NOTHING, Called, Noted, Outcome, reduction_cost
 from distarray.kernels.schedule import Call, Schedule, Scheduler, Scratch, SliceState, perform, remember
-from distarray.kernels.slices import axes_by_stride, boxes, crossed_extents, is_across, narrowed, reduced_extents
+from distarray.kernels.slices import (
+    axes_by_stride,
+    boxes,
+    crossed_extents,
+    is_across,
+    narrowed,
+    reduced_extents,
+    turned,
+)
 from distarray.kernels.threads import HELPED, SharedWork, run_parts, threads_for, threads_for_cost
 from distarray.types import DType, HostArray
 
@@ -137,6 +146,8 @@ class SlicedRun:
     box: tuple[int, ...]
     slice: tuple[int, ...]
     extents: tuple[int, ...] = ()
+    #: Axes of the shape in the order in which the box has them, where that is another one and there are reductions.
+    order: tuple[int, ...] | None = None
 
     def __init__(
         self,
@@ -157,6 +168,7 @@ class SlicedRun:
         self.noted = noted
         self.within = Within((0,) * len(shape), shape) if within is None else within
         self.scalars = scalars
+        self.reductions = program.reductions
         self.dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
         self.outputs = [
             POOL.take(shape, self.dtypes[r]) if out is None else out
@@ -185,7 +197,8 @@ class SlicedRun:
         if len(self.box) == 1:
             arrays = [a.reshape(-1) for a in arrays]
         self.streams = list(zip([*used, *self.schedule.places], arrays, strict=True))
-        self.accumulators = [accumulator(r, shape, self.extents) for r in program.reductions]
+        box = shape if self.order is None else tuple([shape[axis] for axis in self.order])
+        self.accumulators = [accumulator(r, box, self.extents, self.order) for r in self.reductions]
         self.compiled = compiled_for(self)
 
     def _compute_narrow(self, inputs: Sequence[HostArray]) -> None:
@@ -224,6 +237,7 @@ class SlicedRun:
             ordered = [r.axes for r in program.reductions if MONOIDS[r.monoid].is_ordered(r.dtype)]
             axes = (ordered or [program.reductions[0].axes])[0]
             self.box, self.slice = self.shape, reduced_extents(self.shape, axes, self._reduced_budget())
+            arrays = self._turn(arrays)
             self.extents = self.slice
         else:
             arrays, self.box = axes_by_stride(arrays, self.shape)
@@ -239,16 +253,18 @@ class SlicedRun:
             # Later slices may be thinner, never fatter: what is contiguous here is contiguous there.
             is_contiguous = a[first].flags.c_contiguous
             is_fixed = not any(a.strides[axis] for axis in cut)
-            expand = (is_fixed and not is_contiguous and box[-1] < SHORT_RUN) or is_across(a[first])
+            expand = (is_fixed and not is_contiguous and box[-1] < SHORT_RUN) or (
+                self.order is None and is_across(a[first])
+            )
             has_rows = a.strides[-1:] == (a.itemsize,) and shortest >= SHORT_RUN
             states.append(SliceState(a.dtype, is_contiguous, is_fixed, expand, has_rows))
         given: dict[int, SliceState | None] = dict.fromkeys(self.values)
         given |= dict(zip(streamed, states, strict=False))
         places = states[len(streamed) :]
-        key = (tuple(given.items()), tuple(places), self.aliases)
+        reduced = [(r.register, takes_rows(r, len(box))) for r in self.reductions]
+        key = (tuple(given.items()), tuple(places), self.aliases, self.order is None)
         found = program.schedules.get(key)
         if found is None:
-            reduced = [(r.register, takes_rows(r, len(box))) for r in program.reductions]
             n_entries = len(self.dtypes) + len(self.scalars)
             scan = Scheduler(self.calls, given, program.outputs, places, reduced, n_entries, self.aliases)
             found = scan.schedule()
@@ -259,6 +275,23 @@ class SlicedRun:
             self.slice = (-(-box[0] // (n if n == 1 else PER_THREAD * n)),)
         self._flatten(arrays)
         return streamed, arrays
+
+    def _turn(self, arrays: list[HostArray]) -> list[HostArray]:
+        """Let the slices have long rows where they had short ones and no bit depends on it; return the arrays so."""
+        program, box = self.program, self.box
+        turnable = [is_turnable(r, box, self.dtypes[r.register]) for r in program.reductions]
+        if not self.calls or program.outputs or not all(turnable):
+            return arrays
+        cut = [axis for axis, (e, n) in enumerate(zip(self.slice, box, strict=True)) if e < n]
+        # What is the same in all slices is written out once (`SliceState.expand`).
+        order = turned([a for a in arrays if not cut or any(a.strides[axis] for axis in cut)], self.slice)
+        if order is None:
+            return arrays
+        self.order = order
+        self.box, self.slice = tuple([box[axis] for axis in order]), tuple([self.slice[axis] for axis in order])
+        place = {axis: k for k, axis in enumerate(order)}
+        self.reductions = tuple([replace(r, axes=tuple([place[axis] for axis in r.axes])) for r in program.reductions])
+        return [a.transpose(order) for a in arrays]
 
     def _reduced_budget(self) -> int:
         """Return the elements of a slice that is reduced; of a sum they are part of its meaning: the shape decides."""
@@ -377,7 +410,7 @@ class SlicedRun:
         Reduced axes are walked in ascending order in any case: the order is part of the meaning of a sum.
         """
         axes = tuple(range(len(self.box)))
-        reduced = {r.axes for r in self.program.reductions}
+        reduced = {r.axes for r in self.reductions}
         if len(reduced) != 1:
             return axes
         (inner,) = reduced

@@ -87,6 +87,32 @@ def is_across(x: HostArray) -> bool:
     return any(0 < abs(s) < last for s, n in zip(x.strides[:-1], x.shape[:-1]) if n > 1)
 
 
+#: A run of fewer elements takes longer to begin than to compute; what it is turned for has several times as many.
+SHORT_RUN, LONGER = 16, 4
+
+
+def turned(arrays: Sequence[HostArray], extents: Extents) -> tuple[int, ...] | None:
+    """Return an order of the axes in which a slice of arrays has long rows, if it has short ones as it is; else None.
+
+    An operand that is broadcast along one of the last axes, and not along the others, breaks each call into rows of the
+    axes behind: ``points[:, None, :] - means`` has a row for each pair, as long as a point has coordinates.
+
+    >>> points = np.ones((1000, 3))
+    >>> turned([np.broadcast_to(points[:, None], (1000, 4, 3))], (1000, 4, 3)), turned([points], (1000, 3))
+    ((1, 2, 0), None)
+    """
+    last = len(extents) - 1
+    n = extents[last]
+    for axis in range(last, 0, -1):
+        if extents[axis - 1] > 1 and any(a.strides[axis - 1] != a.strides[axis] * extents[axis] for a in arrays):
+            break
+        n *= extents[axis - 1]
+    longest = max(range(last + 1), key=extents.__getitem__)
+    if n >= SHORT_RUN or longest == last or extents[longest] < LONGER * n:
+        return None
+    return (*[axis for axis in range(last + 1) if axis != longest], longest)
+
+
 def copy_across(x: HostArray, out: HostArray) -> None:
     """Copy ``out[...] = x`` for an `x` whose elements lie in another order: a band of its last axis at a time.
 
@@ -99,12 +125,31 @@ def copy_across(x: HostArray, out: HostArray) -> None:
         np.copyto(out[part], x[part])
 
 
+#: Rows of so few elements are copied column by column where there are many of them: numpy begins anew in each row.
+FEW_COLUMNS, MANY_ROWS = 3, 512
+
+
 def copy_out(x: HostArray, out: HostArray) -> None:
     """Copy ``out[...] = x``, cast, whatever the order in which the elements of `x` lie."""
     if is_across(x):
         copy_across(x, out)
+    elif _has_short_rows(x, out):
+        for i in range(out.shape[-1]):
+            np.copyto(out[..., i], x[..., i])
     else:
         np.copyto(out, x)
+
+
+def _has_short_rows(x: HostArray, out: HostArray) -> bool:
+    """Return whether numpy would copy `x` in many rows of a few elements."""
+    return (
+        x.shape == out.shape
+        and out.ndim > 1
+        and 1 < out.shape[-1] <= FEW_COLUMNS
+        and out.size >= MANY_ROWS * out.shape[-1]
+        and not (x.flags.c_contiguous and out.flags.c_contiguous)
+        and not (x.flags.f_contiguous and out.flags.f_contiguous)
+    )
 
 
 def copy_by_threads(x: HostArray, out: HostArray) -> None:
