@@ -12,6 +12,8 @@ _Row: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 SLICE = 1 << 15
 #: Elements from which on it pays to guess, and numbers in the row.
 MANY, SHORTEST = 1 << 14, 4
+#: Bytes of elements of which all patterns of bits are searched, if there are so many times as many elements.
+LOOKED_UP, TIMES = 2, 4
 #: Part of the elements of the first slice that may be guessed wrong, else all are searched.
 WRONG = 0.1
 #: Along rows of so many elements at least, passes over at most so many rows take less time than a search of each
@@ -25,12 +27,25 @@ def searchsorted(xp: Any, row: Any, sought: Any, side: Literal["left", "right"])
     A binary search mispredicts most of its branches. In a row of about even steps, as edges of bins are, the place is
     guessed by one product, and looked at: only where the guess is wrong is there a search.
     """
-    if xp is np and row.dtype == sought.dtype and row.dtype.char in "fdilq":
-        with np.errstate(all="ignore"):
-            found = _guessed(row, sought, side)
-        if found is not None:
-            return found
+    if xp is np:
+        if sought.dtype.kind in "biuf" and sought.itemsize <= LOOKED_UP and sought.size >= TIMES << 8 * sought.itemsize:
+            return _looked_up(row, sought, side)
+        dtype = np.result_type(row, sought)  # in which numpy compares
+        if dtype.char in "fdilq" and sought.dtype.kind in "iuf":
+            with np.errstate(all="ignore"):
+                found = _guessed(row.astype(dtype, copy=False), sought, side)
+            if found is not None:
+                return found
     return xp.searchsorted(row, sought, side=side)
+
+
+def _looked_up(row: _Row, sought: _Row, side: Literal["left", "right"]) -> _Row:
+    """Return what `searchsorted` does of elements of a few bits, of which there are many: it is found once for each
+    pattern of bits.
+    """
+    bits = np.dtype(f"u{sought.itemsize}")
+    patterns = np.arange(2 if sought.dtype == np.bool_ else 1 << 8 * bits.itemsize, dtype=bits).view(sought.dtype)
+    return np.searchsorted(row, patterns, side).take(np.ascontiguousarray(sought).view(bits))
 
 
 def _guessed(row: _Row, sought: _Row, side: Literal["left", "right"]) -> _Row | None:
@@ -48,7 +63,7 @@ def _guessed(row: _Row, sought: _Row, side: Literal["left", "right"]) -> _Row | 
     found = np.empty(flat.size, np.intp)
     scratch = np.empty(SLICE), np.empty(SLICE, np.intp), np.empty(SLICE, row.dtype), *np.empty((2, SLICE), bool)
     for start in range(0, flat.size, SLICE):
-        x, out = flat[start : start + SLICE], found[start : start + SLICE]
+        x, out = flat[start : start + SLICE].astype(row.dtype, copy=False), found[start : start + SLICE]
         place, number, edge, begun, before = [s[: x.size] for s in scratch]
         np.subtract(x, first, out=place)
         np.multiply(place, (n - 1) / (last - first), out=place)

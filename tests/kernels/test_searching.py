@@ -55,3 +55,30 @@ def test_uneven_rows_are_searched() -> None:
     x = np.random.default_rng(0).uniform(0, 100, 40_000)
     assert searching._guessed(row, x, "left") is None
     np.testing.assert_array_equal(searching.searchsorted(np, row, x, "left"), np.searchsorted(row, x))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "f2", "i2", "u2", "i4", "u4", "i8", "u8", "f4"])
+def test_elements_of_other_dtypes_than_the_row_are_looked_up_and_guessed(
+    any_size: None, monkeypatch: pytest.MonkeyPatch, dtype: str, side: Any
+) -> None:
+    monkeypatch.setattr(searching, "TIMES", 0)
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 256, (50, 8 * np.dtype(dtype).itemsize), dtype="u1")
+    x = (bits & 1).astype("?") if dtype == "?" else bits.view(dtype)
+    rows: list[Any] = [np.linspace(-200, 200, 40), np.linspace(0, 1e9, 9, dtype="f4"), np.arange(-70, 300, 10), []]
+    for row in rows:
+        for sought in (x, np.asfortranarray(x), x[::2, ::-1], x[0]):
+            found = searching.searchsorted(np, np.asarray(row), sought, side)
+            expected = np.searchsorted(row, sought, side)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_many_small_integers_are_searched_once_for_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    plain = np.searchsorted
+    monkeypatch.setattr(np, "searchsorted", lambda row, x, side: sizes.append(np.size(x)) or plain(row, x, side))
+    x = np.random.default_rng(0).integers(0, 256, (300, 200), dtype="u1")
+    np.testing.assert_array_equal(searching.searchsorted(np, np.arange(257.0), x, "right"), x.astype(int) + 1)
+    assert sizes == [256]
