@@ -15,6 +15,7 @@ from numpy.linalg import LinAlgError
 import distarray as dx
 from distarray import linalg
 from distarray.kernels import tables
+from distarray.ops.linalg import matrices
 
 DTYPES = ["f", "d", "F", "D"]
 #: Shape of the team's mesh, and boundaries of rows and columns; None: even ones.
@@ -440,6 +441,26 @@ def test_what_is_distributed_needs_no_member_that_holds_the_matrix():
     with dx.config.set(memory_limit=s.nbytes - 1):
         assert_small(s @ host(linalg.solve(x, dx.ones(120, team=x.team))) - 1, np.linalg.norm(s) * 11, 120)
         linalg.cholesky(x), linalg.inv(x), linalg.qr(x), linalg.slogdet(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("svd", (3000, 60)), ("svd", (60, 3000)), ("qr", (3000, 60)), ("qr", (400, 400))]
+)
+def test_vectors_that_nobody_looks_at_are_not_put_together(name, shape, monkeypatch):
+    monkeypatch.setattr(matrices, "SMALL", 4000)
+    a = sample(shape)
+    x = cut(a, ((2, 2), None)).persist()
+    with dx.testing.counting() as at_call:
+        results = linalg.svd(x, full_matrices=False) if name == "svd" else linalg.qr(x)
+    assert at_call.tasks
+    x[:1] = 0.0  # the vectors are those of the matrix as it was
+    with dx.testing.counting() as counted:
+        host(results[1])
+    assert counted.tasks == 0
+    with dx.testing.counting() as counted:
+        first, second, *last = host(results)
+    assert counted.tasks
+    assert_small((first * second) @ last[0] - a if last else first @ second - a, a, max(shape))
 
 
 def test_results_lie_as_the_matrix_does():
