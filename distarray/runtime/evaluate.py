@@ -27,6 +27,10 @@ from distarray.runtime.reading import tell_of_failure
 from distarray.runtime.rehome import healed, revive
 from distarray.runtime.retention import retained, written
 
+#: Bytes of results that a run may hand on to the next one though nobody asked for them: so many in any case, and one
+#: part in so many of what it keeps.
+SMALL, HANDED_ON = 1 << 20, 4
+
 
 def evaluate(targets: Sequence[Expr], others: Others = tuple) -> None:
     """Compute `targets`, and keep the results of all that they need and a live handle refers to.
@@ -208,7 +212,31 @@ def first_apart(order: Sequence[Expr], wanted: Collection[int], done: Collection
         risks[id(node)] = frozenset({id(node)} if is_risk else ()).union(*below)
         if id(node) in wanted and not is_there:
             apart.setdefault(risks[id(node)], []).append(node)
-    return min(apart.items(), key=lambda item: len(item[0]))[1] if len(apart) > 1 else []
+    if len(apart) < 2:
+        return []
+    first = min(apart.items(), key=lambda item: len(item[0]))[1]
+    return [*first, *_handed_on(order, first, done)]
+
+
+def _handed_on(order: Sequence[Expr], first: Sequence[Expr], done: Collection[int]) -> list[Expr]:
+    """Return the results that a first run makes on its way and that are kept for those after it, which would make them
+    again: the triangle of a matrix, beside its orthogonal factor. They are small beside those that it is to make.
+    """
+    pending = {id(node) for node in order if node.memo is None and id(node) not in done}
+    made = {id(node) for node in postorder(first)} & pending
+    found: dict[int, Expr] = {id(node): node for node in first}
+    room = max(SMALL, sum([node.nbytes for node in first]) // HANDED_ON)
+    for node in order:
+        if id(node) not in pending or id(node) in made:
+            continue
+        for operand in node.nodes():
+            is_worth_it = not (operand.op.family.is_view or operand.op.family.is_created or operand.op.kind == "map")
+            read = node if node.op.family.is_item else operand
+            if id(operand) in made and is_worth_it and id(read) not in found and read.nbytes <= room:
+                found[id(read)] = read
+                room -= read.nbytes
+                made.add(id(read))
+    return list(found.values())[len(first) :]
 
 
 def _may_fail(node: Expr) -> bool:

@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from helpers import eventually
 from on_workers import keys_but_templates
 
 import distarray as dx
+from distarray.ops.linalg import matrices
 from distarray.testing import counting
 
 distributed = pytest.importorskip("distributed")
@@ -490,6 +492,29 @@ def fails() -> Callable[[Any], Any]:
         raise KeyError("no such thing")
 
     return failing
+
+
+@pytest.mark.parametrize("name", ["svd", "lstsq"])
+def test_what_may_fail_goes_on_with_what_ran_before_it(client: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run of the factors hands the triangle on to that of the decomposition, which would make it again."""
+    monkeypatch.setattr(matrices, "SMALL", 1000)  # what is larger waits
+    host = np.random.default_rng(0).standard_normal((2000, 6))
+    x = rows(host)
+    with dx.testing.counting() as counted:
+        if name == "svd":
+            found = dx.linalg.svd(x, full_matrices=False)
+        else:
+            found = dx.linalg.lstsq(x, x @ np.arange(6.0))
+    times: Counter[str] = Counter()
+    for (kernel, *_), n in counted.kernels.items():
+        times[kernel] += n
+    n = len(client.ncores())
+    assert n < times["qr_tile"] + times["qr_r_tile"] <= 2 * n  # those of the rows, and those of their triangles
+    if name == "svd":
+        u, s, vh = map(np.asarray, found)
+        np.testing.assert_allclose((u * s) @ vh, host, atol=1e-12)
+    else:
+        np.testing.assert_allclose(np.asarray(found[0]), np.arange(6.0), atol=1e-12)
 
 
 def test_operations_that_may_raise_do_it_at_the_call(client: Any) -> None:
