@@ -19,6 +19,8 @@ WRONG = 0.1
 #: Along rows of so many elements at least, passes over at most so many rows take less time than a search of each
 #: column; as far as so many elements stay in a cache meanwhile.
 LONG, FEW, CACHED = 512, 64, 1 << 18
+#: As FEW, of the last axis, where the rows do not lie as such.
+FEWEST = 10
 
 
 def searchsorted(xp: Any, row: Any, sought: Any, side: Literal["left", "right"]) -> Any:
@@ -86,12 +88,19 @@ def has_long_rows(block: _Row, axis: int) -> bool:
     """Return whether elements along an axis are best compared row by row: they are few, and numpy's argmax would begin
     anew for each column.
     """
-    is_short = block.shape[axis] <= FEW and block.dtype.kind in "biuf"
-    return is_short and axis < block.ndim - 1 and block.shape[-1] >= LONG
+    if block.dtype.kind not in "biuf":
+        return False
+    if axis == block.ndim - 1:  # turned first, which costs a pass
+        return block.shape[axis] <= FEWEST and block.size >= LONG * FEWEST
+    return block.shape[axis] <= FEW and block.shape[-1] >= LONG
 
 
 def first_by_rows(block: _Row, axis: int, *, is_max: bool) -> tuple[_Row, _Row]:
     """Return the largest or smallest elements along an axis and the indices of the first of them, or of a nan."""
+    if axis == block.ndim - 1:
+        turned = np.ascontiguousarray(block.reshape(-1, block.shape[-1]).T)
+        found = first_by_rows(turned, 0, is_max=is_max)
+        return found[0].reshape(*block.shape[:-1], 1), found[1].reshape(*block.shape[:-1], 1)
     rows = np.moveaxis(block, axis, 0)
     n = len(rows)
     value, at = np.empty(rows.shape[1:], block.dtype), np.empty(rows.shape[1:], np.intp)

@@ -82,3 +82,19 @@ def test_many_small_integers_are_searched_once_for_each_value(monkeypatch: pytes
     x = np.random.default_rng(0).integers(0, 256, (300, 200), dtype="u1")
     np.testing.assert_array_equal(searching.searchsorted(np, np.arange(257.0), x, "right"), x.astype(int) + 1)
     assert sizes == [256]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i4", "u1", "?"])
+@pytest.mark.parametrize("is_max", [True, False])
+@pytest.mark.parametrize("n", [1, 2, 3, 10])
+def test_the_first_extreme_of_many_short_rows_is_numpys(dtype: str, is_max: bool, n: int) -> None:
+    rng = np.random.default_rng(n)
+    block = rng.integers(0, 2 if dtype == "?" else 4, (90, 80, n)).astype(dtype)
+    if block.dtype.kind == "f":
+        block[rng.random(block.shape) < 0.1] = np.nan
+        block[rng.random(block.shape) < 0.1] = -0.0
+    assert searching.has_long_rows(block, 2)
+    value, at = searching.first_by_rows(block, 2, is_max=is_max)
+    expected = (np.argmax if is_max else np.argmin)(block, axis=2, keepdims=True)
+    np.testing.assert_array_equal(at, expected)
+    np.testing.assert_array_equal(value, np.take_along_axis(block, expected, 2))
