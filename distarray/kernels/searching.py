@@ -91,8 +91,8 @@ def has_long_rows(block: _Row, axis: int) -> bool:
     if block.dtype.kind not in "biuf":
         return False
     if axis == block.ndim - 1:  # turned first, which costs a pass
-        return block.shape[axis] <= FEWEST and block.size >= LONG * FEWEST
-    return block.shape[axis] <= FEW and block.shape[-1] >= LONG
+        return bool(block.shape[axis] <= FEWEST and block.size >= LONG * FEWEST)
+    return bool(block.shape[axis] <= FEW and block.shape[-1] >= LONG)
 
 
 def first_by_rows(block: _Row, axis: int, *, is_max: bool) -> tuple[_Row, _Row]:
