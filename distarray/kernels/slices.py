@@ -71,6 +71,8 @@ def axes_by_stride(arrays: Sequence[HostArray], shape: Extents) -> tuple[list[Ho
 SHARED_SETS, MANY_LINES = 2048, 2048
 #: Elements of it that are copied at a time: as many lines as the nearest caches have room for, or as one set of them.
 BAND, SHARED_BAND = 256, 16
+#: Elements that are copied by a call at least, where there are few rows.
+AT_A_TIME = 1 << 14
 
 
 def is_across(x: HostArray) -> bool:
@@ -119,7 +121,7 @@ def copy_across(x: HostArray, out: HostArray) -> None:
     Of a band the lines that its first row is read from are still in cache for the next rows; copied at once, every
     element of a row of `out` would come from another page of memory.
     """
-    step = BAND if abs(x.strides[-1]) % SHARED_SETS else SHARED_BAND
+    step = max(BAND, AT_A_TIME * x.shape[-1] // max(x.size, 1)) if abs(x.strides[-1]) % SHARED_SETS else SHARED_BAND
     for start in range(0, x.shape[-1], step):
         part = (..., slice(start, start + step))
         np.copyto(out[part], x[part])

@@ -709,7 +709,7 @@ def test_arrays_of_unlike_orders_run_in_slices_of_whole_lines(data: st.DataObjec
     assert out.flags.c_contiguous
 
 
-@pytest.mark.parametrize("shape", [(1, 5000), (2048, 33), (257, 256), (40, 3, 512), (7, 4096)])
+@pytest.mark.parametrize("shape", [(1, 5000), (2048, 33), (257, 256), (40, 3, 512), (7, 4096), (3, 0, 5000)])
 def test_copies_across_are_copies(shape: tuple[int, ...]) -> None:
     for order in itertools.permutations(range(len(shape))):
         x = values("f8", shape, special=False).transpose(order)[::-1]
