@@ -20,7 +20,7 @@ from distarray.expr.bind import bind, bind_create, bind_get, bind_reshape
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.creation import zeros
-from distarray.ops.elementwise import conj, multiply, real
+from distarray.ops.elementwise import astype, conj, multiply, real
 from distarray.ops.joining import concat
 from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import flip, swapaxes
@@ -57,7 +57,8 @@ def transform(name: str, x: Expr, n: int, norm: str) -> Expr:
         return bind(FFT, (x,), (*x.shape[:-1], length), result_dtype(name, x.dtype), (name, n, norm))
     base = "fft" if name in ("fft", "rfft", "hfft") else "ifft"
     if name in ("irfft", "hfft"):
-        return real(_long(base, _whole_spectrum(x, n), norm, places))
+        made = real(_long(base, _whole_spectrum(x, n), norm, places))
+        return astype(made, result_dtype(name, x.dtype), copy=False)
     made = _long(base, _fitted(x, n), norm, places)
     return made if name == base else _first(made, n // 2 + 1)
 

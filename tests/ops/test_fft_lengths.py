@@ -70,6 +70,14 @@ def test_long_row_keeps_single_precision(team: Any, name: str) -> None:
         assert_close(getattr(dx.fft, name)(x), wanted, rtol=0, atol=3e-6 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_long_row_of_half_floats_has_numpys_dtype(team: Any, name: str) -> None:
+    host = RNG.standard_normal(1024).astype(np.float16)
+    wanted = getattr(np.fft, name)(host)
+    made = getattr(dx.fft, name)(dx.asarray(host, sharding=("T",)))
+    assert_close(made, wanted, rtol=0, atol=2e-3 * np.abs(wanted).max())
+
+
 def test_few_long_rows_along_any_axis(team: Any) -> None:
     x = RNG.standard_normal((600, 3))
     cut = dx.asarray(x, sharding=("T", None)).persist()
