@@ -37,8 +37,10 @@ def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> DistA
 
 
 def _bits_nbytes(a: HostArray, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> int:
-    """Return the bytes of as many bits as bytes have, or as are asked for."""
-    return max(8 * a.nbytes, max(a.size, 1) * (count or 0))
+    """Return the bytes of as many bits as bytes have, or as are asked for; of nothing too many, since numpy leaves what
+    was in memory there.
+    """
+    return max(8 * a.nbytes, a.size * (count or 0)) if a.size else MAX_COUNT
 
 
 @by_numpy(np.unpackbits, _bits_nbytes)

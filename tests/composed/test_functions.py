@@ -261,6 +261,14 @@ def test_bits_in_bytes_are_numpys(dtype: str, shape: tuple[int, ...], bitorder: 
             )
 
 
+@pytest.mark.parametrize("shape", [(0,), (2, 0)])
+def test_bits_of_no_bytes_are_zeros(shape: tuple[int, ...]) -> None:
+    for seen in range(1, 4):
+        np.full((2, 17)[2 - len(shape) :], seen, np.uint8)  # what numpy finds in memory where it writes no bits
+        bits = dx.unpackbits(dx.zeros(shape, "u1"), axis=-1, count=17)
+        assert_equal(bits, np.zeros((*shape[:-1], 17), np.uint8))
+
+
 PLACES: list[Any] = [
     *(0, -1, 3, np.array(2), [1], [-2], slice(2, 5), slice(None, None, 2), slice(6, 2, -1), [], [4, 1, 1, -1]),
     np.arange(7) % 3 == 0,
