@@ -156,7 +156,7 @@ def _reduced(
     loop = loop_dtype(ufunc, "reduce", x, dtype, of_out)
     if loop.kind == "m":
         x = x.astype(loop, copy=False)  # of units numpy's functions take those of their operand
-    if len(axes) > 1 and (name not in ufunc_methods.ASSOCIATIVE or ufunc is np.lcm):  # numpy does not know it of lcm
+    if len(axes) > 1 and name not in ufunc_methods.ASSOCIATIVE:
         raise ValueError(f"reduction operation '{name}' is not reorderable, so at most one axis may be specified")
     if initial is NOT_GIVEN:
         start = _identity(ufunc, loop)
@@ -219,7 +219,7 @@ def _fold(
         ufunc is np.add and loop.kind == "f" and (start is None or bool(start == 0 and np.signbit(start)))
     )
     if mask is not None:
-        # What has no value of nothing may count `start` any number of times: max, min, lcm; and -0.0 of sums.
+        # What has no value of nothing may count `start` any number of times: max and min; and -0.0 of sums.
         neutral = start if is_from_negative else _identity(ufunc, loop)
         x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
     if begins and axes and ufunc is np.multiply and loop.kind in "fc":

@@ -228,7 +228,7 @@ def parse_agg(agg: Any) -> str:
                 return monoid
     raise ValueError(
         f"agg={agg!r} is no aggregation; known are {_known(AGGREGATIONS)}, and numpy's associative ufuncs "
-        f"({', '.join(sorted(ufunc_methods.ASSOCIATIVE))})"
+        f"({', '.join(sorted(_UFUNC.values()))})"
     )
 
 

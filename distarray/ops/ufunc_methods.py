@@ -36,8 +36,8 @@ _REDUCE: dict[str, Op] = {
         *("fmax", "fmin", "gcd", "lcm", "hypot", "logaddexp", "logaddexp2"),
     )
 }
-#: ``f(f(a, b), c) == f(a, f(b, c))``, up to rounding.
-ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "logical_and", "logical_or", *_REDUCE})
+#: ``f(f(a, b), c) == f(a, f(b, c))``, up to rounding; of lcm not where it exceeds its dtype.
+ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "logical_and", "logical_or", *_REDUCE}) - {"lcm"}
 
 #: They bring their rule along: the axis is any. params: (rule, name, dtype of the result, axis)
 ACCUMULATE = declare("accumulate", "block")

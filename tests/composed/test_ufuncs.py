@@ -137,6 +137,14 @@ def test_reduce_goes_from_the_first_element_to_the_last(name: str, tiles: int | 
     )
 
 
+@pytest.mark.parametrize("method", ["reduce", "accumulate", "reduceat"])
+def test_least_multiples_that_exceed_their_dtype_are_numpys(method: str, tiles: int | None) -> None:
+    x = np.random.default_rng(1).integers(1, 120, 13).astype(np.int8)
+    for a in (x, x[:, None] + np.arange(3, dtype=np.int8)):
+        index = [[0, 5, 12, 3]] if method == "reduceat" else []
+        assert_as_numpy(method, lambda a, index=index: getattr(np.lcm, method)(a, *index), a)
+
+
 @pytest.mark.parametrize("name", sorted(BINARY))
 def test_accumulate_is_numpys(name: str, tiles: int | None) -> None:
     ufunc = BINARY[name]
