@@ -61,11 +61,11 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
     if n < 0:
         raise ValueError("'minlength' must not be negative")
     parse_shape(n, "minlength")
+    if not x.size:
+        return _counts(x, None, n)  # of nothing, numpy counts without a look at weights
     if weights is not None:
         weights = weights_of(x, weights)
     counts, guess = None, builtins.max(n, MANY_NUMBERS)
-    if not x.size:
-        return _counts(x, None, n)  # of nothing, numpy counts without weights
     block = x._ready() if weights is None and forced_parts.get() is None else None
     if block is not None:
         here, least, most = numbers_within(block, guess)

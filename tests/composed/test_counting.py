@@ -51,6 +51,11 @@ def test_unsigned_numbers_of_64_bits_are_counted() -> None:
     assert_equal(dx.bincount(dx.asarray(x)), np.bincount(x.astype(np.intp)))
 
 
+def test_of_nothing_no_weights_are_looked_at() -> None:
+    nothing = np.zeros(0, np.intp)
+    assert_equal(dx.bincount(dx.asarray(nothing), [1.0, 2.0], 3), np.bincount(nothing, [1.0, 2.0], 3))
+
+
 @pytest.mark.parametrize("n", [3, 50, 5000])
 @pytest.mark.parametrize(
     "x",
