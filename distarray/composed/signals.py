@@ -323,10 +323,11 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
         ambiguous = not odd
     else:
         high, ambiguous = period / 2, True
-    wrapped = (step + high) % period - high
+    low = -high  # which unsigned integers refuse
+    wrapped = (step - low) % period + low
     if ambiguous:
         # half a period up stays up
-        wrapped = elementwise.where((wrapped == -high) & (step > 0), high, wrapped)
+        wrapped = elementwise.where((wrapped == low) & (step > 0), high, wrapped)
     correction = elementwise.where(abs(step) < discont, 0, wrapped - step)
     refuse_loose_axis(axis)
     axis = normalize_axis(axis, x.ndim)

@@ -127,10 +127,9 @@ def _told(mode: str, options: Mapping[str, Any], ndim: int, dtype: DType) -> Any
 
 
 def _counts(name: str, value: Any, ndim: int) -> HostArray:
-    counts = _pairs(name, value, ndim, "iu")
-    if (counts < 0).any():
+    if (host_array(value, name, kinds="iu") < 0).any():
         raise ValueError(f"index can't contain negative values: {name}={shown(value)}")
-    return counts
+    return _pairs(name, value, ndim, "iu")
 
 
 def _pairs(name: str, value: Any, ndim: int, kinds: str = "biufcmM") -> HostArray:

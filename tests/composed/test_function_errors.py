@@ -51,6 +51,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "linspace": lambda m: np.linspace(m, 3.0, -1),
     "nanargmax": lambda m: np.nanargmax(np.where(m > 3, m, np.nan), axis=1),
     "packbits": lambda m: np.packbits(m),
+    "pad, no axis": lambda m: np.pad(m[0, 0, ...], -1),
     "piecewise": lambda m: np.piecewise(m, [m > 3], [1, 2, 3]),
     "poly": lambda m: np.poly(m),
     "polyder": lambda m: np.polyder(m[0], -1),
@@ -64,6 +65,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "tril_indices_from": lambda m: np.tril_indices_from(m[0]),
     "unpackbits": lambda m: np.unpackbits(m),
     "unpackbits, count": lambda m: np.unpackbits(m.astype(np.uint8), count=-200),
+    "unwrap, unsigned": lambda m: np.unwrap(m.astype(np.uint8), period=4),
     "unravel_index": lambda m: np.unravel_index(m.astype(int), (2, 3)),
 }
 
