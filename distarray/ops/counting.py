@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from distarray.expr.bind import bind_get, bind_tiles, unbox
+from distarray.expr.bind import bind_tiles, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.families import Array, one_array
-from distarray.ops.lenses import slice_lens
+from distarray.ops.manipulation import slice_at
 from distarray.ops.programs import vector_cut
 from distarray.ops.reductions import sum as _sum
 from distarray.sharding.sharding import Sharding
@@ -55,7 +55,7 @@ def counted_within(x: Array, n: int) -> tuple[Array, Array]:
 def _of_all(counts: Expr) -> Expr:
     """Return the sum of the counts of tiles, each a row."""
     if counts.shape[0] == 1:  # nothing is added, and nothing written again
-        return bind_get(counts, slice_lens(counts.shape, 0, 0, 1).squeezed((0,)))
+        return slice_at(counts, 0, 0)
     return _sum(counts, axis=0)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from distarray.arguments import host_array, integer, normalize_axis, shown
-from distarray.expr.bind import bind_get, unbox
+from distarray.expr.bind import unbox
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import operand_node
 from distarray.ops.elementwise import astype, not_equal, subtract
 from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.joining import as_arrays, concat
-from distarray.ops.lenses import slice_lens
-from distarray.ops.manipulation import broadcast_to, ravel
+from distarray.ops.manipulation import broadcast_to, ravel, sliced
 from distarray.types import Shape
 
 
@@ -44,9 +43,7 @@ def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array = None, appe
     function = not_equal if node.dtype.kind == "b" else subtract
     for _ in range(min(n, node.shape[axis])):  # further ones are empty too
         m = max(node.shape[axis] - 1, 0)
-        left = bind_get(node, slice_lens(node.shape, axis, 0, m))
-        right = bind_get(node, slice_lens(node.shape, axis, min(1, node.shape[axis]), m))
-        node = function(right, left)
+        node = function(sliced(node, axis, min(1, node.shape[axis]), m), sliced(node, axis, 0, m))
     # An empty axis has no differences; a difference of moments is still a duration.
     return box(astype(node, function(node, node).dtype) if node.dtype.kind == "M" else node)
 

@@ -16,14 +16,13 @@ import numpy as np
 
 from distarray import config
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import bind, bind_create, bind_get, bind_reshape
+from distarray.expr.bind import bind, bind_create, bind_reshape
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.creation import zeros
 from distarray.ops.elementwise import astype, conj, multiply, real
 from distarray.ops.joining import concat
-from distarray.ops.lenses import slice_lens
-from distarray.ops.manipulation import flip, swapaxes
+from distarray.ops.manipulation import flip, sliced, swapaxes
 from distarray.ops.programs import over_all_places
 from distarray.types import DType
 
@@ -60,7 +59,7 @@ def transform(name: str, x: Expr, n: int, norm: str) -> Expr:
         made = real(_long(base, _whole_spectrum(x, n), norm, places))
         return astype(made, result_dtype(name, x.dtype), copy=False)
     made = _long(base, _fitted(x, n), norm, places)
-    return made if name == base else _first(made, n // 2 + 1)
+    return made if name == base else sliced(made, -1, 0, n // 2 + 1)
 
 
 @lru_cache(maxsize=256)
@@ -87,20 +86,16 @@ def _places(x: Expr) -> int:
 def _fitted(x: Expr, n: int) -> Expr:
     have = x.shape[-1]
     if n <= have:
-        return _first(x, n)
+        return sliced(x, -1, 0, n)
     rest = zeros((*x.shape[:-1], n - have), x.dtype, x.env)
     return concat([x, rest], axis=-1)
-
-
-def _first(x: Expr, n: int) -> Expr:
-    return x if n == x.shape[-1] else bind_get(x, slice_lens(x.shape, x.ndim - 1, 0, n))
 
 
 def _whole_spectrum(x: Expr, n: int) -> Expr:
     """Return all `n` coefficients of a spectrum with Hermitian symmetry, of which `x` is the first half."""
     half = _fitted(x, n // 2 + 1)
     n_rest = n - half.shape[-1]
-    rest = conj(flip(bind_get(half, slice_lens(half.shape, half.ndim - 1, 1, n_rest)), axis=-1))
+    rest = conj(flip(sliced(half, -1, 1, n_rest), axis=-1))
     return concat([half, rest], axis=-1)
 
 
@@ -132,7 +127,7 @@ def _bluestein(name: str, x: Expr, norm: str) -> Expr:
     other = bind_create(CHIRP, (math.prod(around),), dtype, x.env, (), (n, -sign))
     padded = _fitted(multiply(x, chirp), math.prod(around))
     spectrum = multiply(_four_step("fft", padded, "backward", around), _four_step("fft", other, "backward", around))
-    convolved = _first(_four_step("ifft", spectrum, "backward", around), n)
+    convolved = sliced(_four_step("ifft", spectrum, "backward", around), -1, 0, n)
     scale = {"backward": 1.0, "ortho": n**-0.5, "forward": 1.0 / n}[norm if sign < 0 else _SWAPPED[norm]]
     made: Expr = multiply(multiply(convolved, chirp), scale)
     # Not as the first part of the convolution lies, which leaves half of the members without an element.

@@ -28,8 +28,7 @@ from distarray.ops.creation import constant
 from distarray.ops.elementwise import astype, where
 from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.joining import joined
-from distarray.ops.lenses import slice_lens
-from distarray.ops.manipulation import moveaxis
+from distarray.ops.manipulation import moveaxis, sliced
 from distarray.types import Casting, HostArray, Shape
 
 #: How many elements of each part of a mask are true.
@@ -173,7 +172,7 @@ def _parts_apart(view: Expr, axis: int, starts: HostArray, ends: HostArray) -> l
     whole = _viewed(view)
     parts: list[Expr] = []
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        part = bind_get(view, slice_lens(view.shape, axis, start, end - start))
+        part = sliced(view, axis, start, end - start)
         if part.op is GET and whole in part.operands and not whole.op.family.is_created:
             return []
         parts.append(part)

@@ -31,7 +31,7 @@ from distarray.ops.creation import EMPTY, operand_node
 from distarray.ops.elementwise import as_array, warn_of_lost_imaginary_part
 from distarray.ops.families import Array, by_numpy, one_array, ready_made, view
 from distarray.ops.lenses import box_lens, expand_lens, slice_lens
-from distarray.ops.manipulation import at_least, ravel
+from distarray.ops.manipulation import at_least, ravel, sliced
 from distarray.types import DType, DTypeLike, Shape
 
 
@@ -267,7 +267,7 @@ def _rolled(node: Expr, by: dict[int, int]) -> Expr:
             moves = [
                 (
                     lens.compose(slice_lens(lens.shape, axis, to, size)),
-                    bind_get(part, slice_lens(lens.shape, axis, at, size)),
+                    sliced(part, axis, at, size),
                 )
                 for lens, part in moves
                 for to, at, size in halves

@@ -15,6 +15,7 @@ import numpy as np
 from distarray.arguments import check_ndim, diagonal, integer, integers, parse_shape
 from distarray.expr.bind import bind_create, bind_get, bind_put, bind_reshape
 from distarray.expr.broadcasting import broadcast_shapes as _broadcast_shapes
+from distarray.expr.expr import Expr
 from distarray.ops.creation import TRI, constant
 from distarray.ops.elementwise import where
 from distarray.ops.families import Array, one_array, ready_made, view
@@ -26,6 +27,7 @@ from distarray.ops.lenses import (
     flip_lens,
     moveaxis_lens,
     permute_lens,
+    slice_lens,
     squeeze_lens,
     swapaxes_lens,
 )
@@ -72,6 +74,18 @@ def broadcast_to(x: Array, /, shape: Sequence[int] | int) -> Array:
 def broadcast_shapes(*shapes: Any) -> Shape:
     """Return the shape to which arrays of these shapes broadcast."""
     return _broadcast_shapes(*map(parse_shape, shapes)) if shapes else ()
+
+
+def sliced(node: Expr, axis: int, start: int, length: int, step: int = 1) -> Expr:
+    """Return `length` elements from `start` on along an axis; with step 0 one element again and again. Nothing is
+    checked.
+    """
+    return bind_get(node, slice_lens(node.shape, axis % node.ndim, start, length, step))
+
+
+def slice_at(node: Expr, axis: int, i: int) -> Expr:
+    """Return the slice at `i` of an axis, which it does not have. Nothing is checked."""
+    return bind_get(node, slice_lens(node.shape, axis % node.ndim, i, 1).squeezed((axis % node.ndim,)))
 
 
 def at_least(ndim: int, x: Array) -> Array:

@@ -18,15 +18,14 @@ from distarray.arguments import choice, host_array, normalize_axes, shown
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.expr.affine import Affine
-from distarray.expr.bind import bind_get
 from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, reductions
 from distarray.ops.creation import constant, fill_value_of
 from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.joining import joined, put_together
-from distarray.ops.lenses import box_lens, slice_lens
-from distarray.ops.manipulation import broadcast_to
+from distarray.ops.lenses import box_lens
+from distarray.ops.manipulation import broadcast_to, sliced
 from distarray.ops.quantiles import median
 from distarray.types import DType, HostArray
 
@@ -180,7 +179,7 @@ def _ramps(node: Expr, axis: int, widths: tuple[int, int], _mode: str, ends: Any
             made.append([])
             continue
         start = fill_value_of(end, exact).item()
-        edge = elementwise.astype(bind_get(node, slice_lens(node.shape, axis, at, 1, 1)), exact, copy=False)
+        edge = elementwise.astype(sliced(node, axis, at, 1), exact, copy=False)
         steps = np.arange(width, dtype=np.float64)[:: -1 if back else 1]
         steps = steps.reshape([-1 if a == axis else 1 for a in range(node.ndim)])
         step = elementwise.divide(elementwise.subtract(edge, start), width)
@@ -197,7 +196,7 @@ def _statistics(
     made = []
     for width, length, is_last in zip(widths, lengths, (False, True)):
         length = n if length is None or length > n else length
-        part = bind_get(node, slice_lens(node.shape, axis, n - length if is_last else 0, length, 1))
+        part = sliced(node, axis, n - length if is_last else 0, length)
         value = _STATISTICS[mode](part, axis=axis, keepdims=True)
         if np.issubdtype(node.dtype, np.integer) and value.dtype.kind in "fm":  # time spans, which are not rounded
             value = elementwise.round(value)
@@ -226,9 +225,9 @@ def _odd_mirrors(node: Expr, axis: int, widths: tuple[int, int], mode: str) -> t
         period, left = node, width
         while left:
             count = min(left, n - skipped)
-            border = bind_get(period, slice_lens(period.shape, axis, n - 1 if is_last else 0, 1, 1))
+            border = sliced(period, axis, n - 1 if is_last else 0, 1)
             first = n - 1 - skipped if is_last else skipped + count - 1
-            mirrored = bind_get(period, slice_lens(period.shape, axis, first, count, -1))
+            mirrored = sliced(period, axis, first, count, -1)
             part = elementwise.subtract(elementwise.multiply(border, 2), mirrored)
             part = elementwise.astype(part, node.dtype, copy=False)
             parts.append(part)
@@ -259,6 +258,6 @@ def _runs(node: Expr, axis: int, index: HostArray) -> list[Expr]:
         step = int(index[i + 1] - index[i]) if i + 1 < len(index) else 1
         breaks = np.flatnonzero(np.diff(index[i:]) != step)
         length = int(breaks[0]) + 1 if len(breaks) else len(index) - i
-        runs.append(bind_get(node, slice_lens(node.shape, axis, int(index[i]), length, step)))
+        runs.append(sliced(node, axis, int(index[i]), length, step))
         i += length
     return runs

@@ -38,8 +38,8 @@ from distarray.ops.elementwise import (
 from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.indexing import take_along_axis
 from distarray.ops.joining import joined
-from distarray.ops.lenses import permute_lens, slice_lens
-from distarray.ops.manipulation import broadcast_to, moveaxis
+from distarray.ops.lenses import permute_lens
+from distarray.ops.manipulation import broadcast_to, moveaxis, sliced
 from distarray.ops.programs import Ask, asked, run, together
 from distarray.ops.reductions import any as _any
 from distarray.ops.reductions import cumsum, mean
@@ -325,10 +325,11 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
     order_of = argsort(row)
     ranked_row = take_along_axis(row, order_of)
     sums = cumsum(take_along_axis(counted, order_of), axis=-1)
-    total = _at_end(sums)
+    last = row.shape[-1] - 1
+    total = sliced(sums, -1, last, 1)
     is_wrong, is_empty = logical_or(equal(total, 0), logical_not(isfinite(total))), None
     if name.startswith("nan") and _has_nan(node.dtype):
-        is_empty = isnan(bind_get(ranked_row, slice_lens(ranked_row.shape, row.ndim - 1, 0, 1)))  # nan comes last
+        is_empty = isnan(sliced(ranked_row, -1, 0, 1))  # nan comes last
         is_wrong, total = logical_and(is_wrong, logical_not(is_empty)), where(is_empty, 1.0, total)
     looked_at = [_any(each) for each in (less(own, 0), is_wrong, is_empty) if each is not None]
     has_negative, has_wrong, *has_empty = asked(name, *looked_at, kept=(ranked_row, sums))
@@ -343,7 +344,6 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
         cdf = astype(cdf, q.dtype, copy=False)
     cdf = where(equal(cdf, 0), -1, cdf)  # elements of no weight come before all others
     found = []
-    last = row.shape[-1] - 1
     for point in q.ravel().tolist():
         at = minimum(_sum(less(cdf, point), axis=-1, keepdims=True), last)
         found.append(take_along_axis(ranked_row, at))
@@ -352,12 +352,9 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
         return literal(np.empty((*q.shape, *rest), node.dtype), node.env, name)
     made = joined(found, row.ndim - 1, node.dtype, node.env)
     if _has_nan(node.dtype) and not name.startswith("nan"):
-        made = where(isnan(_at_end(ranked_row)), _at_end(ranked_row), made)
+        largest = sliced(ranked_row, -1, last, 1)
+        made = where(isnan(largest), largest, made)
     return bind_reshape(moveaxis(made, -1, 0), (*q.shape, *rest))
-
-
-def _at_end(row: Expr) -> Expr:
-    return bind_get(row, slice_lens(row.shape, row.ndim - 1, row.shape[-1] - 1, 1))
 
 
 @by_numpy(np.quantile)

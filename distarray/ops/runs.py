@@ -24,11 +24,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from distarray.expr.bind import bind_get, bind_tiles, literal
+from distarray.expr.bind import bind_tiles, literal
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.tiles import Bounds
-from distarray.ops.lenses import slice_lens
+from distarray.ops.manipulation import sliced
 from distarray.ops.programs import Ask
 from distarray.sharding import cuts
 from distarray.sharding.sharding import Sharding
@@ -324,11 +324,10 @@ def merged(runs: Runs, before: Positions, bounds: Sequence[int], wanted: str) ->
     for (start, stop), row in zip(pairwise(runs.bounds), before):
         if start == stop:
             continue
-        lens = slice_lens(runs.keys.shape, 0, start, stop - start)
         cut = (0, *row.tolist(), stop - start)
-        keys.append((bind_get(runs.keys, lens), cut))
+        keys.append((sliced(runs.keys, 0, start, stop - start), cut))
         if runs.order is not None:
-            order.append((bind_get(runs.order, lens), cut))
+            order.append((sliced(runs.order, 0, start, stop - start), cut))
     if not keys:
         return runs.nodes  # nothing to merge
     results = {"keys": (runs.keys.shape, runs.keys.dtype, bounds), "order": (runs.keys.shape, np.int64, bounds)}

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from distarray.expr.bind import bind, bind_get, bind_reshape, bind_tiles, unbox
+from distarray.expr.bind import bind, bind_reshape, bind_tiles, unbox
 from distarray.expr.expr import Expr, source
 from distarray.expr.op import declare
 from distarray.ops.counting import counted
@@ -21,8 +21,7 @@ from distarray.ops.differences import diff
 from distarray.ops.elementwise import astype, equal, greater, logical_and, logical_not, logical_or, subtract
 from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.indexing import take
-from distarray.ops.lenses import slice_lens
-from distarray.ops.manipulation import moveaxis
+from distarray.ops.manipulation import moveaxis, slice_at, sliced
 from distarray.ops.marks import chosen, counts_of, places_of, ranks_of, scattered
 from distarray.ops.programs import Ask, is_one_tile, row_cut, run, vector_cut
 from distarray.ops.reductions import max as _max
@@ -65,7 +64,7 @@ FACTS = ("indices", "inverse", "counts")
 
 def _firsts(keys: Expr, bounds: Sequence[int], cut: Sharding | None, equal_nan: bool) -> Expr:
     """Return which elements, or rows, differ from the one before; the first one does."""
-    before = bind_get(keys, slice_lens(keys.shape, 0, 0, max(keys.shape[0] - 1, 0)))
+    before = sliced(keys, 0, 0, max(keys.shape[0] - 1, 0))
     earlier = [max(b - 1, 0) for b in bounds]
     operands = [(keys, bounds), (before, earlier)]
     (mask,) = bind_tiles(FIRST_TILES, operands, [(keys.shape[:1], np.bool_, bounds)], cut, (equal_nan,))
@@ -106,7 +105,7 @@ def _of_tiles(row: Expr, cut: Sharding, equal_nan: bool) -> _Distinct:
 def _of_rows(rows: Expr, facts: Collection[str]) -> _Distinct:
     """Return a program: the distinct rows of a matrix, in lexicographic order: one stable sort for each column."""
     m = rows.shape[1]
-    columns = [bind_get(rows, slice_lens(rows.shape, 1, i, 1).squeezed((1,))) for i in reversed(range(m))]
+    columns = [slice_at(rows, 1, i) for i in reversed(range(m))]
     cut = row_cut(rows)
     order = lexsort(columns)
     keys = take(rows, order, axis=0)
@@ -206,7 +205,7 @@ def distinct(
         # slices without elements are all equal: as if each had the same one
         rows = bind_reshape(moved, (n, m)) if m else full((n, 1), 0, node.dtype, node.env)
         found = run(name, _of_rows(rows, facts))
-        values = bind_get(found["values"], slice_lens(found["values"].shape, 1, 0, m))
+        values = sliced(found["values"], 1, 0, m)
         found["values"] = moveaxis(bind_reshape(values, (values.shape[0], *moved.shape[1:])), 0, axis)
     return {fact: box(value) for fact, value in found.items()}
 
@@ -251,7 +250,7 @@ def isin(x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
     if (are_few and not flat.size) or not _are_comparable(x.dtype, flat.dtype, are_few=are_few) or not flat.size:
         found: Any = full(x.shape, False, np.dtype(np.bool_), operands.env)
     elif flat.size <= FEW:
-        each = [bind_get(flat, slice_lens(flat.shape, 0, i, 1).squeezed((0,))) for i in range(flat.size)]
+        each = [slice_at(flat, 0, i) for i in range(flat.size)]
         found = equal(x, each[0])
         for other in each[1:]:
             found = logical_or(found, equal(x, other))

@@ -22,7 +22,7 @@ from distarray.expr.params import SlidingParams
 from distarray.expr.rewrite import FULL
 from distarray.expr.tiles import Bounds, Windows
 from distarray.ops import elementwise
-from distarray.ops.lenses import slice_lens
+from distarray.ops.manipulation import sliced
 from distarray.ops.programs import over_all_places
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType
@@ -179,11 +179,6 @@ _COMBINED: dict[str, tuple[Combine, Callable[[Expr, DType], Expr]]] = {
 }
 
 
-def _part(x: Expr, axis: int, start: int, n: int) -> Expr:
-    """Return `n` elements of an axis."""
-    return bind_get(x, slice_lens(x.shape, axis, start, n))
-
-
 def _along(combine: Combine, x: Expr, window: int, axis: int) -> Expr:
     """Return the windows of one axis combined.
 
@@ -193,21 +188,21 @@ def _along(combine: Combine, x: Expr, window: int, axis: int) -> Expr:
     """
     n = x.shape[axis] - window + 1
     if window <= DIRECT:
-        total = _part(x, axis, 0, n)
+        total = sliced(x, axis, 0, n)
         for start in range(1, window):
-            total = combine(total, _part(x, axis, start, n))
+            total = combine(total, sliced(x, axis, start, n))
         return total
     result: Expr | None = None
     covered, size, power = 0, 1, x
     while True:
         if window & size:
-            piece = _part(power, axis, covered, n)
+            piece = sliced(power, axis, covered, n)
             result = piece if result is None else combine(result, piece)
             covered += size
         if 2 * size > window:
             break
         m = x.shape[axis] - 2 * size + 1
-        power = combine(_part(power, axis, 0, m), _part(power, axis, size, m))
+        power = combine(sliced(power, axis, 0, m), sliced(power, axis, size, m))
         size *= 2
     assert result is not None
     return result
@@ -228,7 +223,7 @@ def _spread(name: str, x: Expr, window: tuple[int, ...], axes: tuple[int, ...], 
         part = x
         for axis in range(x.ndim):
             start = sum(k for k, a in zip(offsets, axes, strict=True) if a == axis)
-            part = _part(part, axis, start, mean.shape[axis])
+            part = sliced(part, axis, start, mean.shape[axis])
         away = elementwise.square(elementwise.subtract(part, mean))
         total = away if total is None else elementwise.add(total, away)
     result = elementwise.divide(total, count - less)

@@ -23,8 +23,7 @@ from distarray.ops.elementwise import as_scalar, astype
 from distarray.ops.families import Array, by_numpy, one_array
 from distarray.ops.indexing import along, take, take_along_axis
 from distarray.ops.joining import stack
-from distarray.ops.lenses import slice_lens
-from distarray.ops.manipulation import moveaxis
+from distarray.ops.manipulation import moveaxis, slice_at, sliced
 from distarray.ops.programs import WHOLE_NBYTES, Program, run, together, vector_cut
 from distarray.ops.runs import sorted_vector
 from distarray.sharding.sharding import Sharding
@@ -133,7 +132,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
         node, box = one_array("lexsort", keys)
         if not node.ndim or not node.shape[0]:
             raise TypeError("need sequence of keys with len > 0 in lexsort")
-        keys = [box(bind_get(node, slice_lens(node.shape, 0, i, 1).squeezed((0,)))) for i in range(node.shape[0])]
+        keys = [box(slice_at(node, 0, i)) for i in range(node.shape[0])]
     if not keys:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
     operands = unbox("lexsort", keys)
@@ -256,5 +255,5 @@ def _top_of_vector(row: Expr, cut: Sharding, k: int, largest: bool) -> tuple[Exp
     results = [((found[-1],), row.dtype, found), ((found[-1],), np.int64, found)]
     keys, stood = bind_tiles(TOP_TILES, [(row, bounds)], results, cut, (k, bool(largest)))
     # Tiles one after the other, each stably: of equal elements the first ones stay first.
-    first = bind_get(argsort(keys, descending=largest), slice_lens(keys.shape, 0, 0, k))
+    first = sliced(argsort(keys, descending=largest), 0, 0, k)
     return take(keys, first, axis=0), take(stood, first, axis=0)

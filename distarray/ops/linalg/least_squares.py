@@ -9,7 +9,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from distarray.arguments import number
-from distarray.expr.bind import Boxed, bind_create, bind_get, bind_put, literal, unbox
+from distarray.expr.bind import Boxed, bind_create, bind_put, literal, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.contractions import matmul
@@ -20,7 +20,7 @@ from distarray.ops.lenses import slice_lens
 from distarray.ops.linalg.matrices import boxed, float_dtype, real_dtype, several
 from distarray.ops.linalg.orthogonal import tall_qr
 from distarray.ops.linalg.panels import adjoint, is_cut, is_tall, row_blocks, rows
-from distarray.ops.manipulation import expand_dims, squeeze
+from distarray.ops.manipulation import expand_dims, sliced, squeeze
 from distarray.ops.reductions import sum as _sum
 from distarray.types import HostArray
 
@@ -77,7 +77,7 @@ def lstsq(a: Array, b: Array, rcond: float | None = None) -> tuple[Array, Array,
     elif is_cut(left):
         solver = _tall if is_tall((m, n)) else _wide if is_tall((n, m)) else _whole
     x, residuals, rank, s = solver(left, right, full((), cutoff, np.float64, operands.env))
-    residuals = residuals if m > n else bind_get(residuals, slice_lens(residuals.shape, 0, 0, 0))
+    residuals = residuals if m > n else sliced(residuals, 0, 0, 0)
     x = squeeze(x, axis=1) if vector else x
     x, residuals, rank, s = boxed("lstsq", operands.box, [x, residuals, rank, s], shared=solver in (_tall, _wide))
     return x, residuals, rank, s
@@ -133,7 +133,7 @@ def _reduced(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
         both = bind_put(both, slice_lens((m, n + k), 1, start, part.shape[1]), part)
     _, triangle = tall_qr(both, with_q=False)
     top, bottom = rows(triangle, 0, n), rows(triangle, n, n + k, columns_from=n)
-    return bind_get(top, slice_lens(top.shape, 1, 0, n)), bind_get(top, slice_lens(top.shape, 1, n, k)), bottom
+    return sliced(top, 1, 0, n), sliced(top, 1, n, k), bottom
 
 
 def _wide(a: Expr, b: Expr, cutoff: Expr) -> list[Expr]:

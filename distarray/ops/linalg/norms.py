@@ -32,11 +32,11 @@ from distarray.ops.elementwise import (
 from distarray.ops.elementwise import imag as _imag
 from distarray.ops.elementwise import real as _real
 from distarray.ops.families import Array, one_array, ready_made
-from distarray.ops.lenses import permute_lens, slice_lens
+from distarray.ops.lenses import permute_lens
 from distarray.ops.linalg.matrices import boxed, identity_of, matrices, real_dtype
 from distarray.ops.linalg.singular import mirrored, svdvals, tolerance
 from distarray.ops.linalg.systems import inv, slogdet
-from distarray.ops.manipulation import expand_dims, squeeze
+from distarray.ops.manipulation import expand_dims, slice_at
 from distarray.ops.reductions import any as _any
 from distarray.ops.reductions import count_nonzero
 from distarray.ops.reductions import max as _max
@@ -226,8 +226,8 @@ def cond(x: Array, p: float | str | None = None) -> Array:
     with np.errstate(all="ignore"):
         if p in (None, 2, -2):
             s = svdvals(node)
-            first, last = (bind_get(s, slice_lens(s.shape, s.ndim - 1, i, 1)) for i in (0, s.shape[-1] - 1))
-            result = squeeze(divide(last, first) if p == -2 else divide(first, last), axis=-1)
+            first, last = slice_at(s, -1, 0), slice_at(s, -1, s.shape[-1] - 1)
+            result = divide(last, first) if p == -2 else divide(first, last)
         else:
             singular = equal(slogdet(node).sign, 0)
             regular = where(expand_dims(singular, axis=(-2, -1)), identity_of(node), node)

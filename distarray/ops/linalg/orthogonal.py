@@ -17,6 +17,7 @@ from distarray.ops.families import Array, ready_made
 from distarray.ops.lenses import expand_lens, slice_lens
 from distarray.ops.linalg.matrices import WHOLE, QRResult, boxed, matrices, several
 from distarray.ops.linalg.panels import Panels, deal, is_cut, is_tall, recut, row_blocks, rows, transposed
+from distarray.ops.manipulation import sliced
 from distarray.sharding.sharding import Sharding
 
 #: params: (mode,)
@@ -180,7 +181,7 @@ def _r_of(parts: Sequence[tuple[Expr, int]], node: Expr) -> Expr:
     shape = (min(m, n), n)
     made = bind_create(EMPTY, shape, node.dtype, node.env, (), None, lying(node) if shape == node.shape else None)
     for part, start in parts:
-        columns = bind_get(part, slice_lens(part.shape, 1, 0, shape[0]))
+        columns = sliced(part, 1, 0, shape[0])
         made = bind_put(made, slice_lens(shape, 1, start, part.shape[0]), transposed(columns))
     return made
 

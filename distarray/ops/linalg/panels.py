@@ -17,7 +17,8 @@ from distarray.expr.expr import Expr, lying
 from distarray.expr.op import Op
 from distarray.expr.tiles import Bounds
 from distarray.ops.elementwise import ASTYPE, conj
-from distarray.ops.lenses import matrix_transpose_lens, slice_lens
+from distarray.ops.lenses import matrix_transpose_lens
+from distarray.ops.manipulation import sliced
 from distarray.ops.programs import over_all_places, row_cut
 from distarray.sharding.sharding import Sharding
 
@@ -121,7 +122,5 @@ def adjoint(node: Expr) -> Expr:
 
 def rows(node: Expr, start: int, stop: int, *, columns_from: int = 0) -> Expr:
     """Return some neighbouring rows of a matrix, and of these the columns from one on."""
-    lens = slice_lens(node.shape, 0, start, stop - start)
-    if columns_from:
-        lens = lens.compose(slice_lens(lens.shape, 1, columns_from, lens.shape[1] - columns_from))
-    return bind_get(node, lens)
+    made = sliced(node, 0, start, stop - start)
+    return sliced(made, 1, columns_from, node.shape[1] - columns_from)

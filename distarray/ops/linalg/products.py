@@ -11,7 +11,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from distarray.arguments import integer, normalize_axis, sequence
-from distarray.expr.bind import bind, bind_get, unbox
+from distarray.expr.bind import bind, unbox
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.params import IndexParams
@@ -23,11 +23,10 @@ from distarray.ops.elementwise import multiply, subtract
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.indexing import TAKE
 from distarray.ops.joining import stack
-from distarray.ops.lenses import slice_lens
 from distarray.ops.linalg.matrices import boxed, check_matrices, identity_of
 from distarray.ops.linalg.panels import is_cut
 from distarray.ops.linalg.systems import inv
-from distarray.ops.manipulation import broadcast_to, moveaxis
+from distarray.ops.manipulation import broadcast_to, moveaxis, slice_at
 from distarray.ops.reductions import sum as _sum
 from distarray.types import DTypeLike
 
@@ -122,13 +121,8 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
         )
     broadcast_shapes(a.shape, b.shape)
 
-    def element(n: Expr, i: int) -> Expr:
-        return bind_get(n, slice_lens(n.shape, n.ndim - 1, i % 3, 1).squeezed((n.ndim - 1,)))
-
-    parts = [
-        subtract(multiply(element(a, i + 1), element(b, i + 2)), multiply(element(a, i + 2), element(b, i + 1)))
-        for i in range(3)
-    ]
+    x, y = ([slice_at(n, -1, i % 3) for i in range(5)] for n in (a, b))
+    parts = [subtract(multiply(x[i + 1], y[i + 2]), multiply(x[i + 2], y[i + 1])) for i in range(3)]
     return operands.box(moveaxis(stack(parts, axis=-1), -1, axis))
 
 
