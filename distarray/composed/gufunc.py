@@ -147,7 +147,7 @@ def apply_gufunc(
         output_dtypes = tuple([m.dtype for m in meta]) if isinstance(meta, tuple | list) else meta.dtype
     dtypes = _output_dtypes(called, parsed, moved, output_dtypes, infer, kwargs)
     if vectorize:
-        func = np.vectorize(func, signature=plain, otypes=[d.char for d in dtypes])
+        func = np.vectorize(func, signature=plain, otypes=dtypes)
     made = _bound(UserFunction(func, (None,) * len(nodes), kwargs), parsed, moved, core, dtypes, operands)
     results = [places.placed(node, k) for k, node in enumerate(made)]
     if not errors_wait():

@@ -78,7 +78,7 @@ class vectorize:  # the name is numpy's
         self.pyfunc = pyfunc
         self.signature = signature
         self.excluded: set[int | str] = self._numpys.excluded
-        self.otypes: str | None = self._numpys.otypes
+        self.otypes: str | list[DType] | None = self._numpys.otypes  # before numpy 2.4 letters, which lack units
         if self.otypes is not None:
             _checked([as_dtype(letter) for letter in self.otypes], "otypes")
 
@@ -97,7 +97,9 @@ class vectorize:  # the name is numpy's
         return _applied(function, given, self.signature, self.otypes)
 
 
-def _applied(function: Callable[..., Any], given: Sequence[Any], signature: str | None, otypes: str | None) -> Any:
+def _applied(
+    function: Callable[..., Any], given: Sequence[Any], signature: str | None, otypes: Sequence[DTypeLike] | None
+) -> Any:
     """Return a function of elements, or of the core dimensions of `signature`, applied to arrays."""
     arrays = all_beside(*given)
     sizes: dict[str, int] = {}
@@ -109,14 +111,14 @@ def _applied(function: Callable[..., Any], given: Sequence[Any], signature: str 
             terms = Signature.parse(signature).results
             sizes = {n: size for t, r in zip(terms, results) for n, size in zip(t, r.shape)}
     else:
-        dtypes = [as_dtype(letter) for letter in otypes]
+        dtypes = [as_dtype(each) for each in otypes]
         n_results = len(dtypes)
     if signature is not None:
         return apply_gufunc(
             function, signature, *arrays, output_dtypes=dtypes, vectorize=True, output_sizes=sizes or None
         )
     text = f"{','.join(['()'] * len(arrays))}->{','.join(['()'] * n_results)}"
-    on_blocks = np.vectorize(function, otypes=[d.char for d in dtypes])
+    on_blocks = np.vectorize(function, otypes=dtypes)
     return apply_gufunc(on_blocks, text, *arrays, output_dtypes=dtypes)
 
 
@@ -189,7 +191,7 @@ class frompyfunc:  # the name is numpy's
                 "the call, or use distarray.vectorize"
             )
         (found,) = _checked([as_dtype(dtype)], "the results")
-        return _applied(self.pyfunc, operands, None, found.char * self.nout)
+        return _applied(self.pyfunc, operands, None, [found] * self.nout)
 
     def __repr__(self) -> str:
         return f"<ufunc {self.__name__ + ' (vectorized)'!r}>"

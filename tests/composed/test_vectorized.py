@@ -10,6 +10,7 @@ import pytest
 
 import distarray as dx
 from distarray.testing import force_tiles
+from distarray.testing.assertions import assert_equal
 
 X = np.arange(12.0).reshape(3, 4)
 
@@ -78,3 +79,23 @@ def test_frompyfunc_takes_the_dtype_of_its_results() -> None:
 def test_name_and_docstring_are_the_functions() -> None:
     made = dx.vectorize(larger)
     assert (made.__name__, made.__doc__) == ("larger", "Take the larger one.")
+
+
+@pytest.mark.parametrize("dtype", ["m8[s]", "m8[ms]", "M8[D]"])
+def test_dates_and_time_spans_that_are_called_for_keep_their_unit(dtype: str) -> None:
+    if np.lib.NumpyVersion(np.__version__) < "2.4.0":
+        pytest.skip("numpy.vectorize keeps the letter of a dtype alone")
+    x = dx.arange(6).reshape(2, 3)
+
+    def one(n: Any) -> Any:
+        return np.timedelta64(int(n), "s") if dtype[0] == "m" else np.datetime64(int(n), "D")
+
+    def row(block: np.ndarray) -> np.ndarray:
+        return np.array([one(n) for n in block[::-1]])
+
+    single = np.array([[one(n) for n in line] for line in x.tolist()], dtype)
+    assert_equal(dx.frompyfunc(one, 1, 1)(x, dtype=dtype), single)
+    assert_equal(dx.vectorize(one, otypes=[dtype])(x), single)
+    rows = single[:, ::-1]
+    assert_equal(dx.apply_gufunc(row, "(i)->(i)", x, vectorize=True, output_dtypes=dtype), rows)
+    assert_equal(dx.vectorize(row, otypes=[dtype], signature="(i)->(i)")(x), rows)
