@@ -17,7 +17,7 @@ import numpy as np
 from distarray.arguments import normalize_axis
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, bind_reduce, bind_tiles, literal
-from distarray.expr.expr import Expr
+from distarray.expr.expr import Expr, lying
 from distarray.expr.indexing import parse_index
 from distarray.expr.op import Op, declare
 from distarray.ops.elementwise import astype
@@ -152,7 +152,7 @@ def _axis_cut(node: Expr, axis: int) -> Sharding | None:
     """Return how an array whose `axis` comes first is cut along it, tile by tile; None where the other axes are better
     cut.
     """
-    known = node.memo.sharding if node.memo is not None else node.pin
+    known = lying(node)
     rest = [()] * (node.ndim - 1)
     if known is not None and known.n_tiles > 1 and known.parts[axis] == known.n_tiles:
         return Sharding(known.mesh, (known.axes[axis], *rest), (), (known.bounds[axis], *[None] * len(rest)))

@@ -137,6 +137,14 @@ def test_reduce_goes_from_the_first_element_to_the_last(name: str, tiles: int | 
     )
 
 
+def test_host_data_that_were_given_a_cut_are_accumulated_in_their_tiles() -> None:
+    host = np.arange(40.0)
+    with dx.config.set(eager_bytes=0):
+        made = dx.cumsum(dx.asarray(host, team=dx.Team((4,), ("T",)), sharding=("T",)))
+        assert made.__dx_node__().op.name == "tile_scan"
+        np.testing.assert_array_equal(np.asarray(made), np.cumsum(host))
+
+
 @pytest.mark.parametrize("method", ["reduce", "accumulate", "reduceat"])
 def test_least_multiples_that_exceed_their_dtype_are_numpys(method: str, tiles: int | None) -> None:
     x = np.random.default_rng(1).integers(1, 120, 13).astype(np.int8)
