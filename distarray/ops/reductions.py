@@ -48,6 +48,8 @@ ARGMIN = declare("argmin", "reduce", monoid="argmin")
 COUNT_NONZERO = declare("count_nonzero", "reduce", monoid="count")
 #: numpy reduces a number by these along the axis that it would have.
 _ALONG_NUMBERS = (SUM, PROD, MAX, MIN, ANY, ALL, COUNT_NONZERO, ARGMAX, ARGMIN)
+#: Those that have no value of nothing, and what numpy calls the function that they fold.
+_NOT_OF_NOTHING = {MAX: "maximum", MIN: "minimum"}
 #: Reductions whose result has the dtype that the user says.
 _OF_ANY_DTYPE = frozenset("sum prod mean var std cumsum cumprod cumulative_sum cumulative_prod".split())
 
@@ -71,6 +73,12 @@ def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike |
     """Return `op` over `axis`; `dtype` is the result's, in which the monoid runs, or None for numpy's."""
     node, box = one_array(op.name, x)
     axes = reduced_axes(axis, node.ndim, of_numbers=op in _ALONG_NUMBERS)
+    # also where the result has no elements: so does numpy
+    if op in _NOT_OF_NOTHING and builtins.any(node.shape[a] == 0 for a in axes):
+        raise ValueError(
+            f"zero-size array to reduction operation {_NOT_OF_NOTHING[op]} which has no identity: shape {node.shape}, "
+            f"axes {axes}"
+        )
     if keepdims is not False:
         keepdims = keeps_axes(keepdims)
     result = (
@@ -137,24 +145,12 @@ def count_nonzero(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False)
 
 def max(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
     """Return the largest element along `axis`, of all axes by default; nan where one is nan."""
-    _require_elements("maximum", MAX, x, axis)
     return _reduce(MAX, x, axis, keepdims, None)
 
 
 def min(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
     """Return the smallest element along `axis`, of all axes by default; nan where one is nan."""
-    _require_elements("minimum", MIN, x, axis)
     return _reduce(MIN, x, axis, keepdims, None)
-
-
-def _require_elements(name: str, op: Op, x: Array, axis: AxesLike) -> None:
-    node, _ = one_array(op.name, x)
-    axes = reduced_axes(axis, node.ndim, of_numbers=op in _ALONG_NUMBERS)
-    # also where the result has no elements: so does numpy
-    if builtins.any(node.shape[a] == 0 for a in axes):
-        raise ValueError(
-            f"zero-size array to reduction operation {name} which has no identity: shape {node.shape}, axes {axes}"
-        )
 
 
 def argmax(x: Array, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
@@ -400,12 +396,11 @@ def average(
         w = reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape)))
     dtype = np.result_type(x.dtype, w.dtype, np.float64) if x.dtype.kind in "bium" else np.result_type(x.dtype, w.dtype)
     scale = sum(w, axis=axis, dtype=dtype, keepdims=keepdims)
-    is_zero, kept = (one_array("average", x)[0] for x in (any(equal(scale, 0)), scale))
+    is_zero, kept = (one_array("average", each)[0] for each in (any(equal(scale, 0)), scale))
     if asked("average", is_zero, kept=(kept,))[0]:
         raise ZeroDivisionError("Weights sum to zero, can't be normalized")
     products = multiply(_astype(values, dtype, copy=False), _astype(w, dtype, copy=False))  # one of i8 would wrap
     total = divide(sum(products, axis=axis, dtype=dtype, keepdims=keepdims), scale)
     if not returned:
         return total
-    counted = one_array("average", scale)[0].shape == one_array("average", total)[0].shape
-    return total, scale if counted else broadcast_to(scale, one_array("average", total)[0].shape)
+    return total, scale if scale.shape == total.shape else broadcast_to(scale, total.shape)
