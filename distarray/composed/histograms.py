@@ -423,16 +423,6 @@ def _grid_nbytes(sample: Any, bins: Any = 10, range: Any = None, density: Any = 
     return maxsize if weights is not None else 8 * math.prod(sizes)
 
 
-def _plane_nbytes(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> int:
-    """Return the bytes of counts of points in the plane, as `_grid_nbytes` does."""
-    return _grid_nbytes([x, y], _along_both(bins), weights=weights)
-
-
-def _along_both(bins: Any) -> Any:
-    """Return the bins along two axes, which edges alone are for both of them."""
-    return [bins, bins] if _has_items(bins) and len(bins) not in (1, 2) else bins
-
-
 def _has_items(value: Any) -> bool:
     return isinstance(value, list | tuple) or (isinstance(value, np.ndarray | DistArray) and value.ndim > 0)
 
@@ -509,7 +499,6 @@ def _edges_along(axis: int, x: DistArray, bins: Any, range: Any) -> DistArray:
     return beside(x, given)
 
 
-@by_numpy(np.histogram2d, _plane_nbytes)
 @side_by_side
 def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
@@ -520,5 +509,7 @@ def histogram2d(
         raise ValueError("x and y must have the same length.")
     if x.ndim > 1:
         raise ValueError(f"x and y must be vectors, not of shape {x.shape}")
-    counts, (along_x, along_y) = histogramdd([x, y], _along_both(bins), range, density, weights)
+    if _has_items(bins) and len(bins) not in (1, 2):  # edges alone are those of both axes
+        bins = [bins, bins]
+    counts, (along_x, along_y) = histogramdd([x, y], bins, range, density, weights)
     return counts, along_x, along_y
