@@ -27,7 +27,7 @@ def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array = None, appe
         raise ValueError("diff requires input that is at least one dimensional")
     axis = normalize_axis(axis, node.ndim)
     parts = [x]
-    for name, value, at in (("prepend", prepend, 0), ("append", append, len(parts))):
+    for name, value, at in (("prepend", prepend, 0), ("append", append, 2)):
         if value is not None:
             extra = operand_node(unbox("diff", (x, value)).nodes[1], node.env)
             if extra.ndim == 0:
@@ -37,7 +37,7 @@ def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array = None, appe
                     f"{name}={shown(value)} of shape {extra.shape} must match an array of shape {node.shape} in all "
                     f"axes but axis={axis}"
                 )
-            parts.insert(0 if at == 0 else len(parts), box(extra))
+            parts.insert(at, box(extra))
     joined = concat(parts, axis=axis) if len(parts) > 1 else x
     node, box = one_array("diff", joined)
     function = not_equal if node.dtype.kind == "b" else subtract

@@ -62,13 +62,15 @@ def resolve_ellipses(terms: Sequence[Term], result: Term | None, nodes: Sequence
     widths = []
     for i, (term, node) in enumerate(zip(terms, nodes)):
         named = len(term) - (... in term)
-        if named > node.ndim or (... not in term and named < node.ndim):
+        if named > node.ndim:
             raise ValueError(
-                f"einstein sum subscripts string contains {'too many' if named > node.ndim else 'not enough'} "
-                f"subscripts for operand {i}: {named} for rank {node.ndim}"
-                if named > node.ndim
-                else f"operand has more dimensions than subscripts given in einstein sum, but no '...' ellipsis "
-                f"provided to broadcast the extra dimensions: operand {i} has {node.ndim}, subscripts {named}"
+                f"einstein sum subscripts string contains too many subscripts for operand {i}: {named} for rank "
+                f"{node.ndim}"
+            )
+        if ... not in term and named < node.ndim:
+            raise ValueError(
+                "operand has more dimensions than subscripts given in einstein sum, but no '...' ellipsis provided to "
+                f"broadcast the extra dimensions: operand {i} has {node.ndim}, subscripts {named}"
             )
         widths.append(node.ndim - named if ... in term else 0)
     wide = max(widths, default=0)
