@@ -322,7 +322,7 @@ class _Extremum(Monoid):
             return combine(xp, name)(left, right)
         if left.dtype.kind == "f" and (zeros := (left == 0) & (right == 0)).any():
             # (-0) + (-0) = -0 and every other sum of zeros is +0; the minimum is its mirror image. Other sums overflow.
-            best, left, right = self.ufunc(left, right), left[zeros], right[zeros]
+            best, left, right = np.asarray(self.ufunc(left, right)), left[zeros], right[zeros]
             best[zeros] = left + right if self.is_max else -((-left) + (-right))
             return best
         return self.ufunc(left, right)

@@ -119,6 +119,14 @@ def test_extremes_of_large_blocks_are_numpys(shape, axis, dtype, name):
     np.testing.assert_array_equal(value, np.take_along_axis(x, expected, axis))
 
 
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_zeros_without_axes_are_merged_with_their_signs(name: str) -> None:
+    for left, right in ((0.0, -0.0), (-0.0, -0.0), (0.0, 0.0)):
+        merged = MONOIDS[name].merge(np.array(left), np.array(right))
+        wanted = max(np.signbit([left, right])) if name == "min" else min(np.signbit([left, right]))
+        assert (merged, np.signbit(merged)) == (0, wanted)
+
+
 def test_a_block_is_turned_in_memory_that_is_used_again():
     x = np.random.default_rng(0).standard_normal((375, 1000))
     MONOIDS["argmin"].partial(x, (0,), np.dtype(np.intp))
