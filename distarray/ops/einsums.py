@@ -35,8 +35,8 @@ from distarray.ops.semirings import (
     Joining,
     aggregate,
     aggregated_dtype,
-    check_elements,
     loop_dtypes,
+    of_nothing,
     parse_agg,
     parse_join,
     summand_dtype,
@@ -45,7 +45,7 @@ from distarray.ops.semirings import (
 from distarray.ops.subscripts import extents_of, parse_subscripts, resolve_ellipses
 from distarray.sharding.prime import parted
 from distarray.sharding.sharding import Sharding
-from distarray.types import Casting, DType, DTypeLike, NBytesLike
+from distarray.types import Casting, DType, DTypeLike, NBytesLike, Shape
 
 #: A join that is a function of the user's.
 EINSUM_FUNCTION = declare("einsum_function", "contract", may_raise=True)
@@ -310,9 +310,8 @@ class _Expression:
     def bind(self, order: Order | None) -> Expr:
         """Return the node of the result."""
         shape = tuple([self.extents[label] for label in self.goal])
-        if self.is_product and 0 in self.extents and 0 not in shape:
-            assert self.wanted is not None
-            return constant(shape, 0, self.wanted, self.nodes[0].env)  # sums of nothing, whatever other factors are
+        if 0 in [n for label, n in enumerate(self.extents) if label not in self.goal]:  # whatever is joined
+            return self._of_nothing(shape)
         pool = list(zip(self.nodes, self.labels))
         if order is None:
             return self._joined(pool, self.goal, at_once=True)
@@ -330,6 +329,14 @@ class _Expression:
             pool.append((made, out))
         return pool[0][0]
 
+    def _of_nothing(self, shape: Shape) -> Expr:
+        """Return a result in which no elements are aggregated."""
+        dtype = self.wanted
+        if not self.is_product:
+            dtype = aggregated_dtype(self.agg, self._join(self.nodes, reduces=True).dtype, dtype)
+        assert dtype is not None
+        return constant(shape, of_nothing(self.agg, dtype), dtype, self.nodes[0].env)
+
     def _joined(self, factors: Sequence[tuple[Expr, Labels]], out: Labels, *, at_once: bool = False) -> Expr:
         """Return some operands joined and aggregated."""
         nodes, labels = [node for node, _ in factors], [own for _, own in factors]
@@ -337,7 +344,6 @@ class _Expression:
             assert self.wanted is not None
             return contraction(nodes, labels, out, self.wanted)
         nodes, labels, extents = plain_loops(nodes, labels)
-        check_elements(self.agg, [n for i, n in extents.items() if i not in out])
         if self.is_factored:
             # alone labels go first: agg_jk join(x_ij, y_jk) = agg_j join(x_ij, agg_k y_jk)
             for i, axes in enumerate(alone(tuple(labels), out)):

@@ -265,17 +265,19 @@ def summand_dtype(agg: str, wanted: DType | None) -> DType | None:
     return np.dtype(bool) if agg in _LOGICAL else wanted
 
 
-def check_elements(agg: str, reduced: Sequence[int]) -> None:
-    """Raise numpy's error for aggregating loops of these extents by what has no identity.
+def of_nothing(agg: str, dtype: DType) -> np.generic:
+    """Return what no elements aggregate to, as a number of `dtype`.
 
     Raises
     ------
     ValueError
-        If one of them is 0.
+        If the monoid has no identity; numpy's text.
     """
     ufunc = getattr(np, _UFUNC[agg])
-    if 0 in reduced and ufunc.identity is None:
+    if ufunc.identity is None:
         raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
+    value: np.generic = np.array([ufunc.identity]).astype(dtype)[0]  # -1 is all bits of an unsigned number
+    return value
 
 
 # ------------------------------------------------------------------------------------------------------ tracing

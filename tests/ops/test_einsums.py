@@ -16,6 +16,7 @@ import distarray as dx
 from distarray.expr.joins import PRODUCT
 from distarray.ops.einsums import einsum_order
 from distarray.ops.semirings import AGGREGATIONS, DISTRIBUTIVE, JOINS, parse_agg, parse_join
+from distarray.testing import force_tiles
 from distarray.testing.assertions import assert_equal
 
 FEW = settings(max_examples=120, derandomize=True, deadline=None)
@@ -351,6 +352,17 @@ def test_aggregating_nothing_is_as_in_numpy(kit, agg):
     for shapes in ([(3, 0), (0, 4)], [(0, 3), (3, 4)], [(0, 0), (0, 4)]):
         arrays = [np.ones(s, "i8") for s in shapes]
         check(kit, "ij,jk->ik", arrays, "max", agg)
+
+
+@pytest.mark.parametrize("plan", [None, "rows", "sqrt"])
+def test_nothing_is_aggregated_under_any_plan(plan: str | None) -> None:
+    with force_tiles(3):
+        nothing, others = (dx.asarray(np.ones(shape, "i8")) for shape in ((3, 0), (1, 3, 1)))
+        for agg, value in (("logaddexp", -np.inf), ("bitwise_and", -1), ("prod", 1)):
+            made = dx.einsum(",ab,cac->c", 3, nothing, others, join="bitwise_and", agg=agg, plan=plan)
+            np.testing.assert_array_equal(np.asarray(made), np.array([value]), strict=True)
+        with pytest.raises(ValueError, match="zero-size array to reduction operation minimum"):
+            dx.einsum(",ab,cac->c", 3, nothing, others, join="bitwise_and", agg="min", plan=plan)
 
 
 def test_functions_must_work_element_by_element(kit):
