@@ -21,13 +21,14 @@ from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import Operands, bind, bind_get, bind_reshape, unbox
 from distarray.expr.broadcasting import broadcast_shapes
-from distarray.expr.expr import Expr
+from distarray.expr.expr import Expr, lying
 from distarray.expr.joins import PRODUCT
 from distarray.expr.op import declare
-from distarray.expr.params import ContractParams, Labels
-from distarray.ops.creation import operand_node
+from distarray.expr.params import ContractParams, IndexParams, Labels
+from distarray.ops.creation import arange, operand_node
 from distarray.ops.elementwise import astype, conj, multiply
 from distarray.ops.families import Array, one_array, ready_made, ufunc_of
+from distarray.ops.indexing import TAKE
 from distarray.ops.lenses import diagonal_lens, moveaxis_lens, permute_lens
 from distarray.ops.reductions import sum as _sum
 from distarray.ops.window_products import with_windows
@@ -346,9 +347,23 @@ def kron(a: Array, b: Array) -> Array:
 
 
 def trace(x: Array, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None) -> Array:
-    """Return the sum over the diagonal of two axes (the first two, as in numpy)."""
+    """Return the sum over the diagonal of two axes (the first two, as in numpy); of a matrix that is cut only the
+    diagonal moves.
+    """
     node, box = one_array("trace", x)
     if dtype is not None and "m" in (node.dtype.kind, as_dtype(dtype).kind):  # numpy's leaves elements what they are
         made = np.trace(np.ones((1, 1), node.dtype), dtype=as_dtype(dtype)).dtype
         dtype = None if made == node.dtype else made
-    return box(_sum(bind_get(node, diagonal_lens(node.shape, offset, axis1, axis2)), axis=-1, dtype=dtype))
+    return box(_sum(_diagonal(node, diagonal_lens(node.shape, offset, axis1, axis2)), axis=-1, dtype=dtype))
+
+
+def _diagonal(node: Expr, lens: Affine) -> Expr:
+    """Return the diagonal that a lens sees; of a matrix of which both axes are cut by its positions, since the boxes
+    around its parts would move where it is read as a view.
+    """
+    known = lying(node)
+    if node.ndim != 2 or known is None or 1 in known.parts:
+        return bind_get(node, lens)
+    starts = [start for _, start, _ in lens.terms]
+    positions = [arange(start, start + lens.shape[0], 1, np.int64, node.env) for start in starts]
+    return bind(TAKE, (node, *positions), lens.shape, node.dtype, IndexParams((0, 1), 0, 1))

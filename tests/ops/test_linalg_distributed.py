@@ -410,12 +410,15 @@ def test_norms_reduce_where_the_matrix_lies(ord):
     assert counted.bytes_moved <= 15 * N * 8
 
 
-def test_the_trace_moves_the_diagonal_alone():
+@pytest.mark.parametrize("offset", [0, 7, -N + 1, N])
+@pytest.mark.parametrize("trace", [linalg.trace, dx.trace])
+@pytest.mark.parametrize("sharding", CUTS)
+def test_the_trace_moves_the_diagonal_alone(sharding, trace, offset):
     a = sample((N, N))
-    x = cut(a, CUTS[0]).persist()
+    x = cut(a, sharding).persist()
     with dx.testing.counting() as counted:
-        found = float(linalg.trace(x))
-    np.testing.assert_allclose(found, np.trace(a), rtol=1e-12)
+        found = float(trace(x, offset=offset))
+    np.testing.assert_allclose(found, np.trace(a, offset), rtol=1e-12)
     assert counted.bytes_moved <= 2 * N * 8
 
 

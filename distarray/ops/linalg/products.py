@@ -7,27 +7,21 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 from numpy.linalg import LinAlgError
 
 from distarray.arguments import integer, normalize_axis, sequence
-from distarray.expr.bind import bind, unbox
+from distarray.expr.bind import unbox
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.expr import Expr
-from distarray.expr.params import IndexParams
 from distarray.ops import contractions
 from distarray.ops.contractions import matmul
-from distarray.ops.creation import arange
 from distarray.ops.einsums import einsum
 from distarray.ops.elementwise import multiply, subtract
 from distarray.ops.families import Array, one_array, ready_made
-from distarray.ops.indexing import TAKE
 from distarray.ops.joining import stack
 from distarray.ops.linalg.matrices import boxed, check_matrices, identity_of
-from distarray.ops.linalg.panels import is_cut
 from distarray.ops.linalg.systems import inv
 from distarray.ops.manipulation import broadcast_to, moveaxis, slice_at
-from distarray.ops.reductions import sum as _sum
 from distarray.types import DTypeLike
 
 
@@ -137,17 +131,5 @@ def outer(x1: Array, x2: Array, /) -> Array:
 
 @ready_made(1)
 def trace(x: Array, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """Return the sums over the diagonals of the last two axes; of a matrix that is cut only the diagonal moves."""
-    node, box = one_array("trace", x)
-    if is_cut(node):
-        return box(_sum(_diagonal_taken(node, integer(offset, "offset")), dtype=dtype))
+    """Return the sums over the diagonals of the last two axes."""
     return contractions.trace(x, offset=offset, axis1=-2, axis2=-1, dtype=dtype)
-
-
-def _diagonal_taken(node: Expr, offset: int) -> Expr:
-    """Return the diagonal of a matrix by its positions: read as a view, the boxes around its parts would move."""
-    n = node.shape
-    first = (max(-offset, 0), max(offset, 0))
-    length = max(min(n[0] - first[0], n[1] - first[1]), 0)
-    positions = [arange(start, start + length, 1, np.int64, node.env) for start in first]
-    return bind(TAKE, (node, *positions), (length,), node.dtype, IndexParams((0, 1), 0, 1))
