@@ -159,7 +159,7 @@ def _reduced(
     if len(axes) > 1 and name not in ufunc_methods.ASSOCIATIVE:
         raise ValueError(f"reduction operation '{name}' is not reorderable, so at most one axis may be specified")
     if initial is NOT_GIVEN:
-        start = _identity(ufunc, loop)
+        start = ufunc_methods.of_nothing(name, loop)
     else:
         start = None if initial is None else initial_value(initial, loop)
         if start is not None:
@@ -193,12 +193,6 @@ def dtype_of_out(out: Any, default: DType | None = None) -> DType | None:
     return getattr(target, "dtype", default)
 
 
-def _identity(ufunc: np.ufunc, dtype: DType) -> np.generic | None:
-    """Return the value of nothing; None if there is none."""
-    # -1 is all bits of an unsigned number
-    return None if ufunc.identity is None else np.array([ufunc.identity]).astype(dtype)[0]
-
-
 def _fold(
     ufunc: np.ufunc,
     x: DistArray,
@@ -220,7 +214,7 @@ def _fold(
     )
     if mask is not None:
         # What has no value of nothing may count `start` any number of times: max and min; and -0.0 of sums.
-        neutral = start if is_from_negative else _identity(ufunc, loop)
+        neutral = start if is_from_negative else ufunc_methods.of_nothing(name, loop)
         x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
     if begins and axes and ufunc is np.multiply and loop.kind in "fc":
         # numpy multiplies it with the first element, and the next ones: what overflows on the way depends on that

@@ -273,10 +273,9 @@ def of_nothing(agg: str, dtype: DType) -> np.generic:
     ValueError
         If the monoid has no identity; numpy's text.
     """
-    ufunc = getattr(np, _UFUNC[agg])
-    if ufunc.identity is None:
-        raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
-    value: np.generic = np.array([ufunc.identity]).astype(dtype)[0]  # -1 is all bits of an unsigned number
+    value = ufunc_methods.of_nothing(_UFUNC[agg], dtype)
+    if value is None:
+        raise ValueError(f"zero-size array to reduction operation {_UFUNC[agg]} which has no identity")
     return value
 
 

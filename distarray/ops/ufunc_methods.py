@@ -77,6 +77,12 @@ def resolved_dtype(name: str, method: str, dtype: DType, wanted: DType | None, o
     return as_dtype(made.dtype)
 
 
+def of_nothing(name: str, dtype: DType) -> np.generic | None:
+    """Return what numpy's function gives of nothing, as a number of `dtype`; None if it gives none."""
+    value = getattr(np, name).identity
+    return None if value is None else np.array([value]).astype(dtype)[0]  # -1 is all bits of an unsigned number
+
+
 def in_dtype(node: Expr, dtype: DType) -> Expr:
     """Return what is folded in `dtype`: complex numbers lose their imaginary parts here, with numpy's warning, and not
     in kernels, whose warnings nobody sees.
