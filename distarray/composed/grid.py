@@ -6,15 +6,14 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from distarray.expr import expr
-from distarray.expr.expr import Expr
+from distarray.expr.expr import Expr, lying
 from distarray.expr.tiles import Bounds, Ranges
 from distarray.kernels.inside import is_inside_task
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
 
-def lying(node: Expr) -> Sharding:
+def sharding_when_read(node: Expr) -> Sharding:
     """Return how the elements of a node lie when an operation reads them: host data are placed, what is pending is
     planned.
     """
@@ -23,7 +22,7 @@ def lying(node: Expr) -> Sharding:
         from distarray.runtime import hosts
 
         hosts.place(node)
-    if (known := expr.lying(node)) is not None:
+    if (known := lying(node)) is not None:
         return known
     from distarray.diagnostics.predict import planned_sharding
 
@@ -73,7 +72,7 @@ def grid_over(nodes: Sequence[Expr], axes: Sequence[Sequence[int]], shape: Seque
         Of the grid. Where an operand has another extent, it broadcasts.
     """
     big = max(range(len(nodes)), key=lambda i: nodes[i].size)
-    sharding, extents = lying(nodes[big]), nodes[big].shape
+    sharding, extents = sharding_when_read(nodes[big]), nodes[big].shape
     names: list[tuple[str, ...]] = [()] * len(shape)
     bounds: list[Bounds] = [(0, n) for n in shape]
     for axis, n, own, known in zip(axes[big], extents, sharding.axes, sharding.boundaries(extents), strict=True):

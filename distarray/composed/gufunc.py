@@ -14,7 +14,7 @@ import numpy as np
 
 from distarray.arguments import callback, count, mapping, normalize_axis, sequence, shown
 from distarray.array import window
-from distarray.composed.grid import lying
+from distarray.composed.grid import sharding_when_read
 from distarray.composed.user_function import MAP_BLOCKS, UserFunction, examples, is_array
 from distarray.deferral import errors_wait
 from distarray.dtypes import as_dtype
@@ -233,7 +233,7 @@ def _core_extents(signature: Signature, nodes: Sequence[Expr], sizes: dict[str, 
 
 def _require_whole(signature: Signature, nodes: Sequence[Expr]) -> None:
     for term, node in zip(signature.operands, nodes, strict=True):
-        parts = lying(node).parts
+        parts = sharding_when_read(node).parts
         for name, n in zip(term, parts[len(parts) - len(term) :], strict=True):
             if n > 1:
                 raise ValueError(
