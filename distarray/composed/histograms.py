@@ -386,7 +386,10 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = 
         return zeros((0,), np.intp if weights is None else weights.dtype, team=x.team, device=x.device), edges
     n = edges.size - 1
     # What falls outside is counted in one more bin on either side.
-    counts = _of_dtype(_bin_of(x, edges), weights, n + 2)[1:-1]
+    at = _bin_of(x, edges)
+    if np.ndim(bins) and x.dtype.kind in "fmM":
+        at = at - ((x != x) & (edges[-1] != edges[-1]))  # numpy puts them in order: nan is not above an edge of nan
+    counts = _of_dtype(at, weights, n + 2)[1:-1]
     if density:
         return counts / differences.diff(edges).astype(np.float64, copy=False) / counts.sum(), edges
     return counts, edges

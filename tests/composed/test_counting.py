@@ -51,6 +51,20 @@ def test_unsigned_numbers_of_64_bits_are_counted() -> None:
     assert_equal(dx.bincount(dx.asarray(x)), np.bincount(x.astype(np.intp)))
 
 
+@pytest.mark.parametrize("tiles", [1, 3])
+@pytest.mark.parametrize("weights", [None, np.arange(7.0)], ids=["counts", "weights"])
+def test_nan_is_in_a_bin_that_ends_with_nan(weights: Any, tiles: int) -> None:
+    host = np.array([1, np.nan, 3, np.nan, -1, 0, np.inf])
+    for values, edges in (
+        (host, [0, 2, np.nan]),
+        (host, [0, 2, 4]),
+        (np.where(host == host, 5, host).astype("m8[s]"), np.array([0, "NaT"], "m8[s]")),
+    ):
+        with dx.config.set(eager_bytes=0), force_tiles(tiles):
+            counts, _ = dx.histogram(dx.asarray(values), edges, weights=weights)
+        assert_equal(counts, np.histogram(values, edges, weights=weights)[0])
+
+
 def test_of_nothing_no_weights_are_looked_at() -> None:
     nothing = np.zeros(0, np.intp)
     assert_equal(dx.bincount(dx.asarray(nothing), [1.0, 2.0], 3), np.bincount(nothing, [1.0, 2.0], 3))
