@@ -183,7 +183,7 @@ def _by_ufunc(ufunc: str) -> Callable[..., State]:
         if ufunc.startswith("logical_"):
             x = xp.astype(x, xp.bool, copy=False)
         elif ufunc in ("add", "multiply"):  # small integers are added up in wide ones
-            x = xp.astype(x, xp.sum(x[:0, ...], axis=0).dtype, copy=False)
+            x = _wide(xp, xp.astype(x, xp.sum(x[:0, ...], axis=0).dtype, copy=False))
         rows = _reduced(xp, ufunc, x, starts) if len(segments) else None
         return (_scattered(xp, rows, segments, n, x, _identity(xp, ufunc, x.dtype)),)
 
@@ -201,8 +201,15 @@ def _counted(xp: Any, x: Block, order: Block | None, segments: Numbers, starts: 
     return (xp.reshape(counts, (n, *(1,) * (x.ndim - 1))),)
 
 
+def _wide(xp: Any, x: Block) -> Block:
+    """Return half floats in single precision, in which numpy adds them up, and anything else as it is."""
+    return xp.astype(x, xp.float32) if not is_strict(xp) and x.dtype == np.float16 else x
+
+
 def _floating(xp: Any, x: Block) -> Block:
-    return x if xp.isdtype(x.dtype, ("real floating", "complex floating")) else xp.astype(x, xp.float64)
+    """Return numbers of which there is a mean: spans of time as they are, whole numbers in double precision."""
+    is_mean = xp.isdtype(x.dtype, ("real floating", "complex floating")) or (xp is np and x.dtype.kind == "m")
+    return _wide(xp, x) if is_mean else xp.astype(x, xp.float64)
 
 
 def _mean_state(xp: Any, x: Block, *where: Any) -> State:
@@ -237,8 +244,10 @@ def _picked(last: bool) -> Callable[..., State]:
 
 
 def _quotient(xp: Any, total: Block, count: Block) -> Block:
-    """Return `total` per `count`; nan of nothing."""
+    """Return `total` per `count`; nan, or no time, of nothing."""
     safe = xp.where(count > 0, count, 1)
+    if xp is np and total.dtype.kind == "m":
+        return np.where(count > 0, total / safe, np.timedelta64("NaT"))
     kind = xp.abs(total[:0, ...]).dtype
     result = total / xp.astype(safe, kind)
     return xp.where(count > 0, result, xp.asarray(xp.nan, dtype=result.dtype, device=result.device))
@@ -253,13 +262,11 @@ def _merge_ufunc(ufunc: str) -> Callable[..., State]:
 
 
 def _merge_moments(xp: Any, left: State, right: State) -> State:
-    # Chan, Golub and LeVeque: the mean moves by the share of the right side.
-    count = left[0] + right[0]
-    kind = left[2].dtype
-    share = xp.astype(right[0], kind) / xp.astype(xp.where(count > 0, count, 1), kind)
-    away = right[1] - left[1]
-    mean = left[1] + away * share
-    return count, mean, left[2] + right[2] + xp.abs(away) ** 2 * (xp.astype(left[0], kind) * share)
+    # Where one side has nothing of a segment there is no distance: its square might overflow.
+    (n, mean, spread), (k, other, other_spread) = left, right
+    left, right = (n, xp.where(n > 0, mean, other), spread), (k, xp.where(k > 0, other, mean), other_spread)
+    merged: State = MONOIDS["moments"].merge(left, right)
+    return merged
 
 
 def _merge_first(xp: Any, left: State, right: State) -> State:

@@ -79,6 +79,31 @@ def test_dtypes_are_those_of_numpys_reductions(func: str, dtype: str) -> None:
     assert found.compute().dtype == expected
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_a_variance_overflows_where_its_segment_does_and_not_for_lying_in_one_tile(dtype: str) -> None:
+    a = np.repeat(np.array([2.0 ** (np.finfo(dtype).maxexp - 3)], dtype), 8)
+    labels = np.arange(8) // 2
+    with force_tiles(4):
+        found = dx.segment_reduce(dx.asarray(a), labels, 5, func="var")
+        assert_equal(found, np.array([0, 0, 0, 0, np.nan], dtype))
+
+
+def test_half_floats_are_added_up_in_single_precision(tiles: None) -> None:
+    a, labels = np.array([60_000, 60_032, 0, 0, 0, 400], "f2"), np.array([0, 0, 1, 1, 1, 1])
+    for func in ("mean", "var"):
+        wide = [getattr(np, func)(a[labels == s].astype("f4")) for s in range(2)]
+        assert_equal(dx.segment_reduce(dx.asarray(a), labels, func=func), np.array(wide).astype("f2"))
+    ones = np.array([2048, *[1] * 40], "f2")
+    assert dx.segment_sum(dx.asarray(ones), np.zeros(41, int)).tolist() == [2088.0]
+
+
+def test_a_mean_of_time_spans_is_numpys(tiles: None) -> None:
+    a = np.array([1, 2, "NaT", 5, 2**60 + 1, 2**60 + 1], "m8[s]")
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    expected = np.array([*[a[labels == s].mean() for s in range(3)], np.timedelta64("NaT")], "m8[s]")
+    assert_equal(dx.segment_reduce(dx.asarray(a), labels, 4, func="mean"), expected)
+
+
 def test_the_number_of_segments_is_asked_for_where_it_is_not_said(tiles: None) -> None:
     x, labels = dx.asarray(A), dx.asarray(LABELS)
     n = LABELS.max() + 1
