@@ -4,8 +4,8 @@ Each method that tries until it succeeds (rejection) draws from the stream that 
 number depends on the word and the parameters, on nothing else. All elements of a slice make their first try together,
 those that fail their second, and so on.
 
-A parameter is a number or a vector as long as the words. Numbers are checked where they enter; of arrays, whose values
-are known only here, numpy's ValueError is raised here.
+A parameter is a number or a vector as long as the words. Numbers are checked where they enter; of arrays, those without
+axes included, whose values are known only here, numpy's ValueError is raised here.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MOST_TRIES = 1_000
 
 
 def _require(holds: Any, text: str) -> None:
-    """Raise numpy's ValueError if an array parameter does not hold; numbers were checked at the call."""
-    if getattr(holds, "ndim", 0) and not holds.all():
+    """Raise numpy's ValueError if a parameter does not hold: an array, or a number that was none at the call."""
+    if not (holds.all() if hasattr(holds, "all") else holds):
         raise ValueError(text)
 
 

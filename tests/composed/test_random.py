@@ -251,6 +251,13 @@ def test_bad_values_in_arrays_are_found_at_the_call_or_when_they_are_seen() -> N
     assert np.isnan(rng.standard_gamma(dx.asarray([np.nan, 1.0])).compute()).tolist() == [True, False]
 
 
+def test_bounds_that_are_arrays_without_axes_are_looked_at() -> None:
+    rng = dx.random.default_rng(0)
+    for low, high in ((0, dx.asarray(-1)), (dx.asarray(3), 2), (0, dx.asarray([-4, 1]).sum())):
+        with pytest.raises(ValueError, match="low >= high"):
+            rng.integers(low, high, 5).compute()
+
+
 REFUSED: list[tuple[str, tuple[Any, ...]]] = [
     *(("normal", (0, -1)), ("lognormal", (0, -1)), ("uniform", (3, 1)), ("uniform", (0, np.inf))),
     *(("triangular", (3, 2, 4)), ("triangular", (1, 5, 4)), ("triangular", (1, 1, 1)), ("wald", (0, 1))),
