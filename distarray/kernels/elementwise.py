@@ -50,6 +50,10 @@ _EXACT_ON_COMPLEX = frozenset(
 #: Results that depend on the place in a contiguous array: see the module's docstring.
 _NEED_WHOLE_VECTORS = frozenset("maximum minimum fmax fmin clip power float_power astype".split())
 
+#: Exact, but numpy's kernels are wrong where they write apart (2.4): that of ``negative`` reads other elements if those
+#: lie 4 or 8 apart (``x[:, 0]`` of 4 columns of ``f4``), that of ``signbit`` loses half of what it finds of integers.
+_WRONG_APART = frozenset(("negative", "signbit"))
+
 #: As fast as memory; others take several times as long, at least (measured: 4 to 60 times).
 _QUICK = frozenset(
     """
@@ -126,7 +130,7 @@ def elementwise(name: str, params: tuple[Any, ...], dtype: DType, operands: tupl
     more = not is_ufunc and _makes_more(canonical, dtype, operands)
     if not exact and canonical in _NEED_WHOLE_VECTORS:
         call = whole_vectors(call, dtype)
-    if canonical == "negative":
+    if canonical in _WRONG_APART:
         call = _made_beside(call)
     nbytes = sum([d.itemsize for d in (dtype, *operands) if d is not None])
     cost = nbytes if is_quick(canonical) else nbytes * _SLOW
@@ -250,9 +254,7 @@ def whole_vectors(call: Call, dtype: DType) -> Call:
 
 
 def _made_beside(call: Call) -> Call:
-    """Return `call` such that numpy's kernel writes contiguous arrays only: of elements that lie 4 or 8 apart, that of
-    `numpy.negative` reads others if it is to write apart too (``x[:, 0]`` of 4 columns of ``f4``).
-    """
+    """Return `call` such that numpy's kernel writes contiguous arrays only."""
 
     def made_beside(x: Any, out: Any = None) -> Any:
         if out is None or out.flags.c_contiguous:

@@ -167,6 +167,14 @@ def test_functions_are_right_for_elements_that_lie_apart(small_slices: None, dty
         assert_same_bits(program.run([x], (), x.shape, [x]).outputs[0], expected)
 
 
+@pytest.mark.parametrize("dtype", ["i2", "i4", "i8"])
+def test_signs_of_integers_are_written_apart(dtype: str) -> None:
+    """numpy's own kernel of ``signbit`` loses half of them there."""
+    x = np.random.default_rng(0).integers(-100, 100, 20_000).astype(dtype)
+    program, out = Program(1, (Instruction("signbit", (0,), np.dtype(bool)),), (1,)), np.ones(40_000, bool)[::2]
+    assert_same_bits(program.run([x], (), x.shape, [out]).outputs[0], x < 0)
+
+
 # --- bits -----------------------------------------------------------------------------------------------------------
 
 UFUNCS = sorted(
