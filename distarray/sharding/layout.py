@@ -84,19 +84,6 @@ def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Layout:
     return tuple(axis for axis, n in enumerate(shape) if n == 1) + tuple(long)
 
 
-def permute_layout(layout: Layout, perm: Sequence[int]) -> Layout:
-    """Return the layout of ``permute_dims(x, perm)`` seen through the view, when `layout` is that of ``x``; no data
-    moves.
-
-    Axis ``i`` of the result is axis ``perm[i]`` of ``x``.
-
-    >>> permute_layout((0, 1, 2), (1, 2, 0))
-    (2, 0, 1)
-    """
-    position = {source: i for i, source in enumerate(perm)}
-    return tuple(position[axis] for axis in layout)
-
-
 def drop_axes(layout: Layout, axes: Iterable[int]) -> Layout:
     """Return the layout after the removal of some axes: the order of the rest is kept, as reductions do.
 

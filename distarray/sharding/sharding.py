@@ -19,7 +19,7 @@ from typing import Any
 
 from distarray.errors import ShardingError
 from distarray.sharding import cuts
-from distarray.sharding.layout import Layout, LayoutLike, layout_name, parse_layout, permute_layout
+from distarray.sharding.layout import Layout, LayoutLike, layout_name, parse_layout
 from distarray.sharding.mesh import Mesh
 
 #: What partial results may be combined with. The last three carry a state of several arrays: ``moments`` is
@@ -240,16 +240,6 @@ class Sharding:
         if self.is_copied == (is_copied and self.n_replicas > 1):
             return self
         return Sharding(self.mesh, self.axes, self.unreduced, self.bounds, self.layout, is_copied)
-
-    def permuted(self, perm: Sequence[int]) -> Sharding:
-        """Return the type of ``permute_dims(x, perm)`` as a view: axis ``i`` of it is axis ``perm[i]`` of ``x``."""
-        return Sharding(
-            self.mesh,
-            tuple(self.axes[p] for p in perm),
-            self.unreduced,
-            tuple(self.bounds[p] for p in perm),
-            permute_layout(self.layout, perm),
-        )
 
     # -- value --------------------------------------------------------------------------------------------------
 

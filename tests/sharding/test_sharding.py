@@ -4,7 +4,6 @@ from math import prod
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from distarray.errors import ShardingError
 from distarray.sharding.cuts import boundaries, largest_part
@@ -272,25 +271,6 @@ def test_every_field_is_part_of_the_value():
 def test_sharding_is_frozen():
     with pytest.raises(AttributeError):
         Sharding(MESH, ((),)).axes = ()
-
-
-@given(dst.sharded(), st.data())
-def test_permuting_is_that_of_the_view(case, data):
-    """C-4: permute_dims keeps every tile where it is."""
-    shape, sharding = case
-    perm = data.draw(dst.layouts(len(shape)))
-    moved = sharding.permuted(perm)
-    moved_shape = tuple(shape[p] for p in perm)
-    for place in range(sharding.mesh.size):
-        box = sharding.tile_box(shape, sharding.tile(place))
-        assert moved.tile_box(moved_shape, moved.tile(place)) == tuple(box[p] for p in perm)
-    if 0 not in shape:
-        block, of_moved = (
-            np.empty([n[axis] for axis in s.layout]).transpose(np.argsort(s.layout))
-            for n, s in ((shape, sharding), (moved_shape, moved))
-        )
-        assert of_moved.strides == block.transpose(perm).strides
-    assert moved.permuted(tuple(np.argsort(perm))) == sharding
 
 
 def test_largest_shard_of_explicit_boundaries():
