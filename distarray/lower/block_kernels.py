@@ -116,12 +116,8 @@ def second_pass(low: Lowering, draft: Draft, *, run: Callable[..., Any], finish:
             low.allocated(box, at.dtype, tile.member)
     if spec.finishes and not alone:
         combining.combine(low, i, spec, 0, partials)
-    # tiles without elements, and sums over no elements
     for at in results:
-        for number, index in enumerate(at.sharding.tiles()):
-            if at.refs[number] is None:
-                shape = tuple(map(len, at.box(index)))
-                at.refs[number] = low.backend_here(at.members[number]).zeros(shape, at.dtype)
+        low.fill_empty(at)
 
 
 def _kernel_spec(low: Lowering, draft: Draft, finish: FinishOf | None) -> StageSpec:

@@ -165,7 +165,7 @@ class _Mover:
                 for member, units in by_member.items():
                     part = units[len(units) * turn // turns : len(units) * (turn + 1) // turns]
                     self._turn(movement, part, member, is_last, before)
-        self.lowering.fill_empty(self.draft.stage.stores[0][1])
+        self.lowering.fill_empty(self.result)
 
     def _turn(
         self,

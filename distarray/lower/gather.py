@@ -25,13 +25,7 @@ from distarray.lower.records import Draft, Source, Tile
 from distarray.lower.route import Arguments
 from distarray.lower.state import Lowering
 from distarray.planner.loops import Reading
-from distarray.sharding.boxes import Box, intersect, size, tile_box
-
-
-def _boxes(sharding: Any, extents: tuple[int, ...]) -> list[tuple[tuple[int, ...], Box]]:
-    bounds = sharding.boundaries(extents)
-    return [(index, tile_box(bounds, index)) for index in sharding.tiles()]
-
+from distarray.sharding.boxes import Box, intersect, size
 
 # ------------------------------------------------------------------------------------------------------ reads
 
@@ -47,12 +41,11 @@ def _source_boxes(low: Lowering, r: Reading, view: Box) -> list[Box]:
 def first_pass_of_reads(low: Lowering, draft: Draft) -> None:
     """Say what every tile reads at positions."""
     n_before: Counter[int] = Counter()
-    for number, (index, box) in enumerate(_boxes(draft.sharding, draft.loops.extents)):
-        tile = Tile(index, number, box, draft.sharding.member(index), [])
-        reads = [(low.source(r.node), r.lens, r.box(box)) for r in draft.readings]
-        for made in (tile, *[again(draft, tile, member, []) for member in makers(low, draft, index, reads)]):
+    for tile in draft.new_tiles():
+        reads = [(low.source(r.node), r.lens, r.box(tile.box)) for r in draft.readings]
+        for made in (tile, *[again(draft, tile, member, []) for member in makers(low, draft, tile.index, reads)]):
             draft.tiles.append(made)
-            draft.sources.append(_sources_of_reads(low, draft, made, n_before[made.member]) if all(box) else [])
+            draft.sources.append(_sources_of_reads(low, draft, made, n_before[made.member]) if all(tile.box) else [])
             n_before[made.member] += 1
 
 

@@ -239,7 +239,7 @@ def _finish(low: Lowering, grown: _Grown) -> None:
                 if ref in grown.keys[at.members[number]]:
                     found[at.members[number]].append((i, number, ref))
                 at.refs[number] = ref
-        low.fill_empty(i)
+        low.fill_empty(at)
     for member, results in found.items():
         keys, refs = grown.keys[member], list(dict.fromkeys([ref for _, _, ref in results]))
         if refs == keys[-1:]:

@@ -37,11 +37,7 @@ def is_fillable(low: Lowering, draft: Draft) -> bool:
 
 def filled_parts(low: Lowering, draft: Draft) -> list[Tile]:
     """Return the parts of all tiles, turn by turn; none if whole tiles fit, or nothing would."""
-    edges = draft.sharding.boundaries(draft.loops.extents)
-    tiles = []
-    for number, index in enumerate(draft.sharding.tiles()):
-        box = tile_box(edges, index)
-        tiles.append(Tile(index, number, box, draft.sharding.member(index), []))
+    tiles = draft.new_tiles()
     n_turns = turns(_needs(low, draft, tiles), low.room)
     if n_turns is None or n_turns < 2 or max(Counter([t.member for t in tiles]).values()) > 1:
         return []

@@ -68,7 +68,7 @@ def second_pass(low: Lowering, draft: Draft) -> None:
     for k, (c, found) in enumerate(zip(stage.combines, partials, strict=True)):
         combining.combine(low, c.node, spec, k, found)
     for _, i in stage.stores:
-        low.fill_empty(i)
+        low.fill_empty(low.located[i])
 
 
 def _copied(low: Lowering, draft: Draft) -> int | None:

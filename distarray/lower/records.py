@@ -10,7 +10,7 @@ from distarray.lower.footprint import Moves
 from distarray.lower.route import Located, Want
 from distarray.planner.loops import Loops, Reading
 from distarray.planner.plan import Stage
-from distarray.sharding.boxes import Box
+from distarray.sharding.boxes import Box, tile_box
 from distarray.sharding.sharding import Sharding
 
 
@@ -123,6 +123,14 @@ class Draft:
     grown: Any = None
     moves: Moves | None = None
     copied: list[Copied] = field(default_factory=list)
+
+    def new_tiles(self) -> list[Tile]:
+        """Return the tiles of the loops, row-major, as the members that they are of make them; nothing is said of what
+        they read.
+        """
+        bounds, members = self.sharding.boundaries(self.loops.extents), self.sharding.member
+        tiles = enumerate(self.sharding.tiles())
+        return [Tile(index, n, tile_box(bounds, index), members(index), []) for n, index in tiles]
 
     def wants_of_tasks(self) -> Iterator[Sequence[Want]]:
         """Yield what each task reads."""

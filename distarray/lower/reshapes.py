@@ -9,10 +9,10 @@ from distarray.expr.lens import Affine, reshape_groups
 from distarray.kernels import tasks
 from distarray.kernels.specs import Region, StageSpec, TileSpec
 from distarray.lower.copies import again, makers
-from distarray.lower.records import Draft, Tile
+from distarray.lower.records import Draft
 from distarray.lower.route import Arguments, Want
 from distarray.lower.state import Lowering
-from distarray.sharding.boxes import Box, size, tile_box
+from distarray.sharding.boxes import Box, size
 
 
 def first_pass(low: Lowering, draft: Draft) -> None:
@@ -21,10 +21,9 @@ def first_pass(low: Lowering, draft: Draft) -> None:
     r = draft.readings[0]
     old = r.lens.shape
     groups = reshape_groups(old, node.shape)
-    bounds = draft.sharding.boundaries(node.shape)
     runs_of_tile = []
-    for number, index in enumerate(draft.sharding.tiles()):
-        box = tile_box(bounds, index)
+    for tile in draft.new_tiles():
+        box = tile.box
         reads: list[tuple[int, Affine, Box]] = []
         places: list[tuple[tuple[slice, ...], tuple[int, ...]]] = []
         extents: list[int] = []
@@ -50,10 +49,9 @@ def first_pass(low: Lowering, draft: Draft) -> None:
             reads.append((low.source(r.node), r.lens, tuple(source)))
             place = tuple([c[0] for c in chosen])
             places.append((place, tuple([s.stop - s.start for s in place])))
-        member = draft.sharding.member(index)
-        tile = Tile(index, number, box, member, [low.routes.want(*read, member) for read in reads])
-        others = makers(low, draft, index, reads)
-        tiles = [tile, *[again(draft, tile, m, [low.routes.want(*read, m) for read in reads]) for m in others]]
+        tiles = [tile, *[again(draft, tile, member, []) for member in makers(low, draft, tile.index, reads)]]
+        for made in tiles:
+            made.wants = [low.routes.want(*read, made.member) for read in reads]
         draft.tiles += tiles
         runs_of_tile += [(tuple(extents), places)] * len(tiles)
     draft.extra = runs_of_tile

@@ -233,9 +233,8 @@ class Lowering:
         """
         return NUMPY if self.site.is_cluster else backend_for(self.env.device, member)
 
-    def fill_empty(self, i: int) -> None:
+    def fill_empty(self, at: Located) -> None:
         """Make the blocks of tiles without elements here, without a task."""
-        at = self.located[i]
         for number, tile in enumerate(at.sharding.tiles()):
             if at.refs[number] is None:
                 shape = tuple(map(len, at.box(tile)))
