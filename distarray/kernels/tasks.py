@@ -206,8 +206,8 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         for k, accumulator in enumerate(accumulators):
             with hearing("reduce", _reducing(stage, k)):
                 accumulator.add(partials[k], place or tuple(map(slice, (0,) * len(tile.shape), tile.shape)))
-    if copy_back is not None and stage.filled < 0:
-        copy_back[...] = outs[-1]
+    if copy_back is not None:
+        copy_back[...] = target
     if problems:
         report(problems, stage.where)
     for k, (finish, shape) in enumerate(zip(stage.finishes, tile.finish, strict=True)):
