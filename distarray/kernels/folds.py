@@ -134,16 +134,15 @@ def _runs(xp: Any, labels: Block, n: int) -> tuple[Block | None, Numbers, Number
     return order, [int(ordered[i]) for i in firsts], [*firsts, m]
 
 
-def _reduced(xp: Any, ufunc: str, x: Block, starts: Numbers) -> Block:
+#: Reductions that fold by one function of two rows (`Monoid.ufunc`).
+_BY_UFUNC = ("sum", "prod", "max", "min", "any", "all")
+
+
+def _reduced(xp: Any, name: str, x: Block, starts: Numbers) -> Block:
     """Return each run of rows of a block reduced to one row."""
     if xp is np:
-        return getattr(np, ufunc).reduceat(x, starts[:-1], axis=0)
-    function = getattr(xp, next(name for name, of in _UFUNC_OF.items() if of == ufunc))
-    return xp.stack([function(x[a:b, ...], axis=0) for a, b in pairwise(starts)])
-
-
-#: Of reductions that fold by one function, that.
-_UFUNC_OF = {name: MONOIDS[name].ufunc.__name__ for name in ("sum", "prod", "max", "min", "any", "all")}
+        return MONOIDS[name].ufunc.reduceat(x, starts[:-1], axis=0)
+    return xp.stack([getattr(xp, name)(x[a:b, ...], axis=0) for a, b in pairwise(starts)])
 
 
 def _scattered(xp: Any, rows: Block | None, segments: Numbers, n: int, like: Block, fill: Any) -> Block:
@@ -163,29 +162,28 @@ def _ordered(xp: Any, x: Block, order: Block | None) -> Block:
     return x if order is None else xp.take(x, order, axis=0)
 
 
-def _identity(xp: Any, ufunc: str, dtype: Any) -> Any:
-    if ufunc in ("add", "logical_or"):
-        return 0
-    if ufunc in ("multiply", "logical_and"):
-        return 1
+def _of_nothing(xp: Any, name: str, dtype: Any) -> Any:
+    """Return what becomes of a segment without elements; of extrema the number that any other one beats."""
+    if name not in ("max", "min"):
+        return int(name in ("prod", "all"))
     if dtype.kind in "mM":  # of numpy alone; the number before the smallest is not a time
-        return np.int64(-(2**63) + 1 if ufunc == "maximum" else 2**63 - 1).astype(dtype)
+        return np.int64(-(2**63) + 1 if name == "max" else 2**63 - 1).astype(dtype)
     if xp.isdtype(dtype, "bool"):
-        return ufunc == "minimum"
+        return name == "min"
     if xp.isdtype(dtype, "integral"):
-        return xp.iinfo(dtype).min if ufunc == "maximum" else xp.iinfo(dtype).max
-    return -xp.inf if ufunc == "maximum" else xp.inf
+        return xp.iinfo(dtype).min if name == "max" else xp.iinfo(dtype).max
+    return -xp.inf if name == "max" else xp.inf
 
 
-def _by_ufunc(ufunc: str) -> Callable[..., State]:
+def _by_ufunc(name: str) -> Callable[..., State]:
     def state(xp: Any, x: Block, order: Block | None, segments: Numbers, starts: Numbers, n: int) -> State:
         x = _ordered(xp, x, order)
-        if ufunc.startswith("logical_"):
+        if name in ("any", "all"):
             x = xp.astype(x, xp.bool, copy=False)
-        elif ufunc in ("add", "multiply"):  # small integers are added up in wide ones
+        elif name in ("sum", "prod"):  # small integers are added up in wide ones
             x = _wide(xp, xp.astype(x, xp.sum(x[:0, ...], axis=0).dtype, copy=False))
-        rows = _reduced(xp, ufunc, x, starts) if len(segments) else None
-        return (_scattered(xp, rows, segments, n, x, _identity(xp, ufunc, x.dtype)),)
+        rows = _reduced(xp, name, x, starts) if len(segments) else None
+        return (_scattered(xp, rows, segments, n, x, _of_nothing(xp, name, x.dtype)),)
 
     return state
 
@@ -253,10 +251,9 @@ def _quotient(xp: Any, total: Block, count: Block) -> Block:
     return xp.where(count > 0, result, xp.asarray(xp.nan, dtype=result.dtype, device=result.device))
 
 
-def _merge_ufunc(ufunc: str) -> Callable[..., State]:
+def _merge_ufunc(name: str) -> Callable[..., State]:
     def merge(xp: Any, left: State, right: State) -> State:
-        function = getattr(xp, ufunc)
-        return tuple([function(a, b) for a, b in zip(left, right, strict=True)])
+        return tuple([MONOIDS[name].merged(a, b) for a, b in zip(left, right, strict=True)])
 
     return merge
 
@@ -278,7 +275,7 @@ def _merge_last(xp: Any, left: State, right: State) -> State:
 
 
 _STATES: dict[str, Callable[..., State]] = {
-    **{name: _by_ufunc(ufunc) for name, ufunc in _UFUNC_OF.items()},
+    **{name: _by_ufunc(name) for name in _BY_UFUNC},
     "count": _counted,
     "mean": _mean_state,
     "var": _moments,
@@ -286,8 +283,8 @@ _STATES: dict[str, Callable[..., State]] = {
     "last": _picked(last=True),
 }
 _MERGES: dict[str, Callable[..., State]] = {
-    **{name: _merge_ufunc(ufunc) for name, ufunc in _UFUNC_OF.items()},
-    **dict.fromkeys(("count", "mean"), _merge_ufunc("add")),
+    **{name: _merge_ufunc(name) for name in _BY_UFUNC},
+    **dict.fromkeys(("count", "mean"), _merge_ufunc("sum")),
     "var": _merge_moments,
     "first": _merge_first,
     "last": _merge_last,
