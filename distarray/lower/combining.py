@@ -7,36 +7,28 @@ travel to the member that holds the tile of the result, a few at a time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from distarray.kernels import tasks
 from distarray.kernels.specs import StageSpec, of_nothing
-from distarray.lower.records import Tile
 from distarray.lower.state import Lowering
 from distarray.planner.plan import FAN_IN, Combine
 
+T = TypeVar("T", int, None)
 #: Index of a tile of the result -> its partial results and the members that have them.
 Partials: TypeAlias = dict[tuple[int, ...], list[tuple[Any, int]]]
 #: A reduction: the record of its stage, and which of its reductions it is.
 Reduction: TypeAlias = tuple[StageSpec, int]
 
 
-def combined_index(low: Lowering, c: Combine, index: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the tile of the result that a tile of the operand adds to."""
+def of_result(low: Lowering, c: Combine, of_loops: Iterable[int], reduced: T) -> tuple[int | T, ...]:
+    """Return by axis of a result what belongs to its loop, of what belongs to each loop of the operand; `reduced` for
+    the loops that are reduced, where the result keeps their axes.
+    """
     keepdims = low.graph.nodes[c.node].params.keepdims
-    if keepdims:
-        return tuple([0 if a in c.axes else i for a, i in enumerate(index)])
-    return tuple([i for a, i in enumerate(index) if a not in c.axes])
-
-
-def combined_shape(low: Lowering, c: Combine, tile: Tile) -> tuple[int, ...]:
-    """Return the shape of the partial result of a tile of the operand."""
-    keepdims = low.graph.nodes[c.node].params.keepdims
-    if keepdims:
-        return tuple([1 if a in c.axes else len(r) for a, r in enumerate(tile.box)])
-    return tuple([len(r) for a, r in enumerate(tile.box) if a not in c.axes])
+    return tuple([reduced if a in c.axes else n for a, n in enumerate(of_loops) if keepdims or a not in c.axes])
 
 
 def combine(low: Lowering, i: int, spec: StageSpec, k: int, partials: Partials) -> None:

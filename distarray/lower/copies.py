@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from distarray.expr.expr import calls_functions
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
+from distarray.lower.combining import of_result
 from distarray.lower.recipes import Leaf, is_key
 from distarray.lower.records import Copied, Draft, Tile
 from distarray.lower.route import Located, Want
@@ -48,9 +49,7 @@ def copied_results(low: Lowering, stage: Stage, loops: Loops, results: Iterable[
         if i == stage.written:
             axes: Sequence[tuple[int | None, ...] | None] = [None]
         elif combine is not None:
-            is_kept = low.graph.nodes[i].params.keepdims
-            all_axes = [None if a in combine.axes else a for a in range(len(loops.extents))]
-            axes = [tuple([a for a in all_axes if is_kept or a is not None])]
+            axes = [of_result(low, combine, range(len(loops.extents)), None)]
         else:
             axes = loops.results or [tuple(range(len(loops.extents)))]
         found += [Copied(at, of, _owners(at)) for at, of in zip(several, axes, strict=True)]

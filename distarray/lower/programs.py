@@ -166,7 +166,7 @@ def _lower_program_tile(
         assembled,
         generated=tuple(args.generated),
         finish=tuple(
-            combining.combined_shape(low, c, tile) if is_alone else None
+            combining.of_result(low, c, map(len, tile.box), 1) if is_alone else None
             for c, is_alone in zip(stage.combines, alone, strict=True)
         ),
         write=write,
@@ -194,7 +194,7 @@ def _lower_program_tile(
         at = low.located[i]
         at.note(at.sharding.number(tile.index), tile.member, next(keys), is_again=tile.is_again)
     for c, is_alone, found in zip(stage.combines, alone, partials, strict=True):
-        index = combining.combined_index(low, c, tile.index)
+        index = combining.of_result(low, c, tile.index, 0)
         if is_alone:
             at = low.located[c.node]
             at.note(at.sharding.number(index), tile.member, next(keys), is_again=tile.is_again)
