@@ -44,15 +44,12 @@ class Backend(Protocol):
         What ``xp`` takes as ``device=``.
     label
         The device string that means this device on every member.
-    has_out
-        Whether functions of `xp` take ``out=``.
     """
 
     name: str
     xp: Any
     device: Any
     label: str
-    has_out: bool
 
     def current(self) -> AbstractContextManager[Any]:
         """Make this thread's kernels run on the device, as CuPy wants of operands that are there."""
@@ -139,7 +136,6 @@ class NumpyBackend(Backend):
     xp = np
     device = "cpu"
     label = "cpu"
-    has_out = True
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: LayoutLike = "C") -> Block:
         return POOL.take(shape, dtype, layout)
@@ -175,7 +171,6 @@ class StrictBackend(Backend):
     """A StrictBackend has arrays of array_api_strict on one of its fake devices."""
 
     name = "strict"
-    has_out = False
 
     def __init__(self, index: int) -> None:
         try:

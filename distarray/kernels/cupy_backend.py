@@ -95,7 +95,6 @@ class CupyBackend(Backend):
     """A CupyBackend has CuPy arrays on one GPU."""
 
     name = "cupy"
-    has_out = True
 
     def __init__(self, index: int) -> None:
         self.cupy = _cupy()

@@ -20,7 +20,7 @@ from distarray.expr.errstates import mode_of, modes_to_hear, say, text_of
 from distarray.expr.expr import Expr, late_params
 from distarray.expr.instructions import Instruction, Operand, RuntimeScalar
 from distarray.kernels import tables
-from distarray.kernels.accumulators import accumulator
+from distarray.kernels.accumulators import accumulator, partial_of
 from distarray.kernels.backends import NUMPY, empty_for
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
@@ -510,12 +510,8 @@ def reduced(monoid: str, block: HostArray, axes: tuple[int, ...], dtype: DType) 
 def _reduce(node: Expr, block: HostArray) -> HostArray:
     axes: tuple[int, ...] = node.params.axes
     wide = accumulator_dtype(node)
-    monoid = MONOIDS[node.op.monoid]
     if 0 in block.shape:
-        kept = tuple(1 if a in axes else n for a, n in enumerate(block.shape))
-        state = monoid.identity(kept, wide)
-        if state is None:
-            return np.empty(node.shape, node.dtype)
+        state = partial_of(Reduction(0, node.op.monoid, axes, wide), block, block.shape, None)
     else:
         state = reduced(node.op.monoid, block, axes, wide)
     return _finished(node, state, block.shape)

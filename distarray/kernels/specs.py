@@ -206,8 +206,6 @@ class StageSpec:
         Dtype of each result that is stored in full.
     finishes
         How each reduction ends, in the order of the program's reductions.
-    writes
-        Whether the last result is written into a tile of a base.
     layout
         Order of the axes of a result in memory; empty for C order.
     device
@@ -231,7 +229,6 @@ class StageSpec:
     scalars: tuple[Any, ...] = ()
     stores: tuple[np.dtype[Any], ...] = ()
     finishes: tuple[Finish, ...] = ()
-    writes: bool = False
     layout: tuple[int, ...] = ()
     device: str = "cpu"
     where: tuple[Source, ...] = ()

@@ -172,8 +172,7 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     outs = list(results)
     new_base = None
     copy_back = None
-    if stage.writes:
-        assert tile.write is not None
+    if tile.write is not None:
         lens, base = tile.write.lens, values[tile.write.arg]
         if started is not None:
             new_base = started[-1]

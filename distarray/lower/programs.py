@@ -131,7 +131,6 @@ def program_spec(low: Lowering, draft: Draft) -> StageSpec:
         shared_program(len(stage.reads), stage.instructions, outputs, reductions),
         stores=tuple(low.graph.nodes[i].dtype for _, i in stage.stores),
         finishes=tuple(_finish(low, c, loops) for c in stage.combines),
-        writes=stage.write is not None,
         layout=draft.sharding.layout,
         device=low.env.device,
         extents=loops.extents,

@@ -99,7 +99,7 @@ def test_results_of_a_device_come_to_the_client_as_host_arrays(process_cluster: 
 class FakeGpu:
     """What `cupy_backend` would give: numpy arrays on a numbered device."""
 
-    name, xp, device, has_out = "numpy", np, "cpu", True
+    name, xp, device = "numpy", np, "cpu"
 
     def __init__(self, index: int) -> None:
         self.label = f"cuda:{index}"
