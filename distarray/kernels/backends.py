@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 
 from distarray.errors import NotSupportedError
 from distarray.kernels.buffers import POOL
-from distarray.kernels.elementwise import loop_dtypes, numpy_name
+from distarray.kernels.elementwise import fitted, loop_dtypes, numpy_name
 from distarray.kernels.monoids import Within
 from distarray.kernels.namespaces import Block
 from distarray.kernels.outcomes import Reduction
@@ -95,6 +95,7 @@ class Backend(Protocol):
         loop space.
         """
         dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
+        scalars = fitted_scalars(program, inputs, scalars)
         outputs = self.stored_in(program, dtypes, shape, outs)
         registers = list(inputs)
         for i in program.instructions:
@@ -122,6 +123,20 @@ class Backend(Protocol):
     def call(self, name: str, params: tuple[Any, ...], operands: Sequence[Any], dtype: DType) -> Block:
         """Return an elementwise function of blocks and scalars, in new memory."""
         raise AssertionError("Program.run computes NumPy blocks itself, slice by slice")
+
+
+def fitted_scalars(program: Program, inputs: Sequence[Block], scalars: Sequence[Any]) -> Sequence[Any]:
+    """Return the run-time scalars of a program as numpy takes them: see `elementwise.fitted`."""
+    if not any(type(scalar) is int for scalar in scalars):
+        return scalars
+    found, dtypes = list(scalars), [*map(_numpy_dtype, inputs), *(i.dtype for i in program.instructions)]
+    for i in program.instructions:
+        name = numpy_name(i.function)
+        known = tuple([dtypes[x] if isinstance(x, int) else _numpy_dtype(scalars[x.index]) for x in i.inputs])
+        for place, (x, loop) in enumerate(zip(i.inputs, loop_dtypes(name, known, i.dtype), strict=True)):
+            if not isinstance(x, int):
+                found[x.index] = fitted(scalars[x.index], name, i.params, place, loop)
+    return found
 
 
 def empty_for(backend: Backend, block: Block, shape: Sequence[int], dtype: DTypeLike) -> Block:

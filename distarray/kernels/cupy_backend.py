@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 
 from distarray.errors import NotSupportedError
 from distarray.forks import free_in_child
-from distarray.kernels.backends import Backend, transport
+from distarray.kernels.backends import Backend, fitted_scalars, transport
 from distarray.kernels.cuda_code import CUDA
 from distarray.kernels.cuda_loops import BLOCK, MAX_ELEMENTS, elementwise_source, n_at_once, nest_of
 from distarray.kernels.cuda_reductions import (
@@ -159,6 +159,7 @@ class CupyBackend(Backend):
         within: Within,
     ) -> tuple[list[Block], list[Any]]:
         dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
+        scalars = fitted_scalars(program, inputs, scalars)
         with self.current():
             generated = None
             if inputs and 0 not in shape:

@@ -16,6 +16,7 @@ vectors only, see `whole_vectors`. The sign and payload of a nan are never promi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,7 +27,7 @@ import numpy as np
 from distarray.expr.broadcasting import broadcast_shapes
 from distarray.expr.errstates import say
 from distarray.kernels.random_maps import MAPS
-from distarray.types import DType
+from distarray.types import DType, HostArray
 
 Call = Callable[..., Any]  # call(*operands, out=None): operands are arrays and scalars
 
@@ -53,6 +54,8 @@ _NEED_WHOLE_VECTORS = frozenset("maximum minimum fmax fmin clip power float_powe
 #: Exact, but numpy's kernels are wrong where they write apart (2.4): that of ``negative`` reads other elements if those
 #: lie 4 or 8 apart (``x[:, 0]`` of 4 columns of ``f4``), that of ``signbit`` loses half of what it finds of integers.
 _WRONG_APART = frozenset(("negative", "signbit"))
+
+_COMPARISONS = frozenset("equal not_equal less less_equal greater greater_equal".split())
 
 #: As fast as memory; others take several times as long, at least (measured: 4 to 60 times).
 _QUICK = frozenset(
@@ -223,6 +226,26 @@ def loop_dtypes(name: str, operands: tuple[DType | type, ...], dtype: DType) -> 
     return tuple(resolved[: ufunc.nin])
 
 
+def fitted(scalar: Any, name: str, params: tuple[Any, ...], place: int, loop: DType | None) -> Any:
+    """Return an operand of a function as numpy takes it where it computes in a dtype: whole numbers of Python's beyond
+    that are infinite where they are compared, wrap around where they are chosen, and bound nothing.
+
+    >>> fitted(300, "less", (), 1, np.dtype("u1")), fitted(300, "where", (), 1, np.dtype("u1"))
+    (inf, 44)
+    """
+    if type(scalar) is not int or loop is None or loop.kind not in "iu":
+        return scalar
+    least, most = np.iinfo(loop).min, np.iinfo(loop).max
+    if least <= scalar <= most:
+        return scalar
+    if name in _COMPARISONS:
+        return math.inf if scalar > most else -math.inf
+    if name == "where":
+        return _chosen(scalar, loop).item()
+    is_bound = name == "clip" and (params or ("min", "max"))[place - 1] == ("max" if scalar > most else "min")
+    return min(max(scalar, least), most) if is_bound else scalar  # numpy says that it does not fit
+
+
 def whole_vectors(call: Call, dtype: DType) -> Call:
     """Return `call` on contiguous operands such that every element goes through the vector kernel, the last ones too.
 
@@ -388,7 +411,7 @@ def _where(_params: tuple[Any, ...], dtype: DType) -> Call:
             return out
         # (x ^ y) * condition ^ y on the bits: no branch, so it takes as long when the condition is hard to predict.
         # np.where takes up to four times as long then, copyto(out, x, where=condition) five times.
-        bits, first, second = out.view(word), _bits_of(x, dtype, word), _bits_of(y, dtype, word)
+        bits, first, second = out.view(word), _chosen(x, dtype).view(word), _chosen(y, dtype).view(word)
         np.bitwise_xor(first, second, out=bits)
         np.multiply(bits, condition, out=bits)
         np.bitwise_xor(bits, second, out=bits)
@@ -397,8 +420,9 @@ def _where(_params: tuple[Any, ...], dtype: DType) -> Call:
     return where
 
 
-def _bits_of(x: Any, dtype: DType, word: DType) -> Any:
-    return np.asarray(x, dtype).view(word)
+def _chosen(x: Any, dtype: DType) -> HostArray:
+    """Return what ``where`` chooses from as an array: numpy casts a number of Python's that does not fit, too."""
+    return np.asarray(x).astype(dtype, copy=False)
 
 
 _OWN: dict[str, Callable[[tuple[Any, ...], DType], Call]] = {

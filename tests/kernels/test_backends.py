@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import nullcontext
 from typing import Any
 
+import cupy_stand_in
+import host_kernels
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import distarray as dx
 from distarray.errors import NotSupportedError
 from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels.backends import NUMPY
@@ -182,6 +186,23 @@ def test_outputs_on_strict_are_filled_where_given() -> None:
     expected = np.zeros((4, 6))
     expected[1:3, 2:5] = 3
     np.testing.assert_array_equal(backend.to_host(tile), expected)
+
+
+@strict_only
+@pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("device", ["strict", "cuda"])
+@pytest.mark.parametrize("dtype", ["u1", "i1", "i8", "u8"])
+def test_whole_numbers_beyond_a_dtype_are_taken_as_numpy_does(device: str, dtype: str) -> None:
+    x = np.array([0, 1, 5, np.iinfo(dtype).max], dtype)
+    compared = "less less_equal greater greater_equal equal not_equal".split()
+    beyond = (2**70, -(2**70), 300, -1, 5)
+    calls = [(name, lambda xp, x, n, name=name: getattr(xp, name)(x, n), n) for name in compared for n in beyond]
+    calls += [("where", lambda xp, x, n: xp.where(x > 1, x, n), n) for n in (300, -1)]
+    calls += [("clip", lambda xp, x, n: xp.clip(x, *n), n) for n in ((-5, 3), (1, 2**70), (-(2**70), 300))]
+    with cupy_stand_in.playing(n_gpus=1) if device == "cuda" else nullcontext():
+        for name, call, n in calls:
+            made = call(dx, dx.asarray(x, device=device), n).to_device("cpu")
+            np.testing.assert_array_equal(made, call(np, x, n), f"{name} {n}", strict=True)
 
 
 @strict_only

@@ -175,6 +175,14 @@ def test_signs_of_integers_are_written_apart(dtype: str) -> None:
     assert_same_bits(program.run([x], (), x.shape, [out]).outputs[0], x < 0)
 
 
+@pytest.mark.parametrize("n", [9, 70_001])
+@pytest.mark.parametrize(("dtype", "value"), [("u1", -1), ("u1", 300), ("i1", 200), ("i4", 2**33), ("u8", -5)])
+def test_a_number_of_pythons_is_chosen_as_numpy_casts_it(n: int, dtype: str, value: int) -> None:
+    x = np.arange(n).astype(dtype)
+    program = Program(2, (Instruction("where", (0, 1, RuntimeScalar(0)), x.dtype),), (2,))
+    assert_same_bits(program.run([x % 3 == 1, x], [value], x.shape).outputs[0], np.where(x % 3 == 1, x, value))
+
+
 # --- bits -----------------------------------------------------------------------------------------------------------
 
 UFUNCS = sorted(
