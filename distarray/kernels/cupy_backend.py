@@ -143,10 +143,8 @@ class CupyBackend(Backend):
             return np.asarray(self.cupy.asnumpy(block))
 
     def copy(self, block: Block) -> Block:
-        new = self.empty(block.shape, block.dtype, self.layout_of(block))
-        with self.current():
-            new[...] = block
-        return new
+        with self.cupy.cuda.Device(block.device.id):  # where it lies, which may be the GPU of another member
+            return block.copy(order="K")
 
     def run(
         self,

@@ -19,6 +19,7 @@ from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels import cupy_backend, devices, expressions
 from distarray.kernels.outcomes import Outcome, Reduction
 from distarray.kernels.program import Program
+from distarray.testing import force_tiles
 
 pytestmark = pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C++ compiler")
 
@@ -205,6 +206,19 @@ def test_members_compute_on_their_own_gpu(cupy: Any) -> None:
         np.asarray(y @ y.T), (np.arange(24.0).reshape(6, 4) * 2 + 1) @ (np.arange(24.0).reshape(6, 4) * 2 + 1).T
     )
     assert cupy.cuda.runtime.getDevice() == 0
+
+
+def test_a_copy_lies_where_the_block_does_and_in_its_order(cupy: Any, backend: Any) -> None:
+    other = devices.backend_for("cuda:1")
+    block = other.adopt(np.arange(24.0).reshape(2, 3, 4)).transpose(2, 0, 1)
+    made = backend.copy(block)
+    assert made.device == other.device
+    assert made.strides == block.strides
+    np.testing.assert_array_equal(backend.to_host(made), backend.to_host(block))
+    x = dx.asarray(np.eye(2, 3), device="cuda", team=dx.Team(2, "x"))
+    with force_tiles(2):
+        q, _ = dx.linalg.qr(x, mode="complete")
+        assert q.to_device("cpu").shape == (2, 2)
 
 
 def test_a_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
