@@ -131,7 +131,8 @@ def settle(targets: Sequence[Expr], others: Others = tuple) -> None:
     for step in steps:
         evaluate(crossings.sources_of(step), beside)
         for node in step:
-            crossing.carry_out(node, _moved(node))
+            if node.memo is None:  # else another thread carried it out while this one waited
+                crossing.carry_out(node, _moved(node))
 
 
 def _moved(node: Expr) -> Stored:

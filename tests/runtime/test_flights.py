@@ -65,6 +65,31 @@ def test_who_needs_what_another_thread_computes_waits_for_it() -> None:
     assert len(calls) == 1
 
 
+def test_threads_that_need_one_move_carry_it_out_once() -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow(block: Any) -> Any:
+        began.set()
+        assert go_on.wait(20)
+        return block + 1
+
+    here, there = dx.Team((1,), "a"), dx.Team((1,), "b")
+    with ThreadPoolExecutor(3) as pool:
+        x = dx.map_blocks(slow, dx.asarray(A, team=here), dtype=A.dtype)
+        y = x.to_team(there)
+        products = [y * k for k in range(2)]
+        first = pool.submit(np.asarray, x)
+        assert began.wait(20)
+        others = [pool.submit(np.asarray, product) for product in products]  # both wait for what moves
+        for other in others:
+            with pytest.raises(TimeoutError):
+                other.result(0.1)
+        go_on.set()
+        np.testing.assert_array_equal(first.result(20), A + 1)
+        for k, other in enumerate(others):
+            np.testing.assert_array_equal(other.result(20), (A + 1) * k)
+
+
 def test_what_a_thread_reads_is_not_overwritten_by_another() -> None:
     began, go_on = threading.Event(), threading.Event()
 
