@@ -339,7 +339,7 @@ def _computed(
             error.add_note(f"{ready.op.name}, called at {origin}")
         raise
     if counters.active:
-        small.count()
+        counters.count_evaluation(is_inline=True)
     return value if type(value) is np.ndarray else np.array(value), warn
 
 
@@ -416,7 +416,7 @@ def call_at_call(
     if met and is_heeded(met, errstate()):
         return None  # as it warns
     if counters.active:
-        small.count()
+        counters.count_evaluation(is_inline=True)
     if ready.put_together is None:
         one = x._of(owned(value, blocks, is_own=ready.is_own, is_only=True), ready.op, ready.made)
         return one if ready.order is None else one._owning(ready.order)
@@ -492,7 +492,7 @@ def product_at_call(product: Callable[..., Any], x: Any, y: Any) -> Any:
     if met:
         return None  # as it warns
     if counters.active:
-        small.count()
+        counters.count_evaluation(is_inline=True)
     return x._of(owned(value, (), is_own=True), ready.op, ready.made)
 
 

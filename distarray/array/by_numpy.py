@@ -149,7 +149,7 @@ def call_by_numpy(
     if met:
         return None
     if counters.active:
-        small.count()
+        counters.count_evaluation(is_inline=True)
     return _boxed(value, x, seen)
 
 
@@ -276,7 +276,7 @@ def get_by_numpy(x: AnyHandle, index: Any) -> AnyHandle | None:
     if found is None:
         return None
     if counters.active:
-        small.count()
+        counters.count_evaluation(is_inline=True)
     made = found[1]
     is_number = isinstance(made, np.generic)  # an index with an ellipsis makes an array without axes
     return _as_it_lies(x, made, (), TAKE if is_number or made.ndim else SOURCE)
@@ -311,7 +311,7 @@ def update_by_numpy(
     if met or not base.write(link, made, since, is_alone):
         return False
     if counters.active:
-        small.count()
+        counters.count_evaluation(is_inline=True)
     return True
 
 

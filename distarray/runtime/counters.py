@@ -78,6 +78,13 @@ class Counters:
 active: list[Counters] = []
 
 
+def count_evaluation(*, is_inline: bool) -> None:
+    """Count that pending work is run; `is_inline`: as plain calls in this process."""
+    for c in active:
+        c.evaluations += 1
+        c.inline += is_inline
+
+
 def count_tasks(kind: str, n: int) -> None:
     """Count tasks of one class that are handed to an executor."""
     for c in active:

@@ -162,8 +162,6 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Others) -> Flig
     aimed = {id(t) for t in targets}
     kept, beginning = retained(order, aimed, env, others)
     wanted = aimed | kept
-    for c in counters.active:
-        c.evaluations += 1
     if small.is_small(order, env):
         beginning.remember()
         return small.begun(env, order, wanted, others)
@@ -179,6 +177,7 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Others) -> Flig
     # Planning and lowering are imported when they are first needed: small arrays never need them.
     from distarray.runtime import running
 
+    counters.count_evaluation(is_inline=False)
     try:
         begun = running.begun(env, order, wanted, others)
     except MemoryBudgetError:

@@ -201,7 +201,7 @@ def at_once(node: Expr) -> tuple[HostArray, Callable[[], None]] | None:
 
     if (found := _computation(node, is_room_for, may_be_part)) is None:
         return None
-    count()
+    counters.count_evaluation(is_inline=True)
     return interpreter().computed(*found)  # type: ignore[no-any-return]  # a module that is loaded late
 
 
@@ -246,7 +246,7 @@ def is_settled_alone(node: Expr) -> bool:
         return False  # an evaluation raises it where it is met, or warns of it
     if warn.args[0]:
         return False
-    count()
+    counters.count_evaluation(is_inline=True)
     with locked():
         if node.memo is None:
             node.settle(stored(block, env))
@@ -304,13 +304,6 @@ def _may_be_settled(step: Expr) -> bool:
 
 def _silent() -> None:
     pass
-
-
-def count() -> None:
-    """Count an operation that is computed at the call."""
-    for c in counters.active:
-        c.evaluations += 1
-        c.inline += 1
 
 
 def stored(block: HostArray, env: Environment) -> Stored:
@@ -453,8 +446,7 @@ def begun(env: Environment, order: Sequence[Expr], wanted: set[int], others: Oth
     out; see `running.begun`.
     """
     free = donated(order, wanted, others)
-    for c in counters.active:
-        c.inline += 1
+    counters.count_evaluation(is_inline=True)
     if not env.is_cluster and sum([n.nbytes for n in order]) > APART_NBYTES:
         return Flight(
             order,

@@ -18,7 +18,7 @@ from on_workers import kinds_of_tasks, left_at_scheduler, waits_for
 import distarray as dx
 from distarray.errors import MemoryBudgetError
 from distarray.runtime.promised import _tasks_of_each
-from distarray.testing import peaks
+from distarray.testing import counting, peaks
 from distarray.testing.assertions import assert_close
 
 pytest.importorskip("distributed")
@@ -170,6 +170,17 @@ def test_what_fails_takes_nothing_with_it_that_does_not_need_it(cluster4: Any, k
         np.testing.assert_array_equal(np.asarray(v), A * 3)
         np.testing.assert_array_equal(np.asarray(good), A)
         np.testing.assert_array_equal(np.asarray(u), np.asarray(dx.random.default_rng(0).random(A.shape) * 2))
+
+
+@pytest.mark.cluster
+def test_what_may_fail_is_one_evaluation_and_the_rest_another(cluster4: Any) -> None:
+    with dx.config.set(errors="deferred", block_bytes=0):
+        x = dx.asarray(A)
+        risky = dx.map_blocks(np.negative, x, dtype=A.dtype)
+        safe = x * 2
+        with counting() as counts:
+            dx.compute(risky, safe)
+    assert counts.evaluations == 2
 
 
 def shifted(x: Any) -> None:
