@@ -215,12 +215,10 @@ class _Run:
             self._tell("before", n, args)
             value = step.function(*args)
             self._tell("after", n, value)
-        except Exception as error:
-            error.add_note(f"in task {step.key[0]}")
-            self._done(n, None, error)
         except BaseException as error:
             self._done(n, None, error)
-            raise
+            if not isinstance(error, Exception):
+                raise
         else:
             args.clear()
             self._done(n, value, None)
