@@ -6,9 +6,9 @@ principle 1). Tables are kept per mesh.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice, permutations, product
+from itertools import islice, product
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -41,7 +41,7 @@ class Places:
         self.ids: IntArray = np.arange(self.n)
         self.strides = tuple([prod(sizes[a + 1 :]) for a in range(len(sizes))])
         self._coordinates: dict[PrimeAxis, IntArray] = {}
-        choices = [sorted(set(permutations(prime_factors(n)))) for n in sizes]
+        choices = [islice(_orders(prime_factors(n)), MAX_ORDERS) for n in sizes]
         self.orders = tuple(islice(product(*choices), MAX_ORDERS))
 
     def primes(self, axes: Iterable[int], order: Sequence[tuple[int, ...]]) -> list[PrimeAxis]:
@@ -83,6 +83,21 @@ class Places:
                 out[:, i] += weight * (self.ids // self.strides[a] % self.sizes[a])
                 weight *= self.sizes[a]
         return out
+
+
+def _orders(primes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the different orders of some primes, lexicographically.
+
+    >>> list(_orders((2, 2, 3)))
+    [(2, 2, 3), (2, 3, 2), (3, 2, 2)]
+    """
+    if not primes:
+        yield ()
+    for p in sorted(set(primes)):
+        rest = list(primes)
+        rest.remove(p)
+        for order in _orders(rest):
+            yield (p, *order)
 
 
 @lru_cache(maxsize=64)

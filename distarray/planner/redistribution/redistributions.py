@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -391,12 +392,13 @@ def _in_waves(found: Redistribution, memory: int) -> Redistribution:
     chosen: list[tuple[int, int]] = []
     n = 1
     for most, i in room[:2]:
-        for w in range(2, most + 1):
-            if _needed(found, n * w) <= memory:
-                return replace(found, waves=(*chosen, (i, w)))
-        if most > 1:
-            chosen.append((i, most))
-            n *= most
+        if most < 2:
+            break
+        if _needed(found, n * most) <= memory:  # the more waves, the less
+            fewest = bisect_left(range(most), True, 2, key=lambda w: _needed(found, n * w) <= memory)
+            return replace(found, waves=(*chosen, (i, fewest)))
+        chosen.append((i, most))
+        n *= most
     smallest = _needed(found, n)
     raise MemoryBudgetError(
         f"redistribution of {found.shape}: needs at least {smallest} bytes per member, in {n} waves, but memory is "

@@ -71,6 +71,12 @@ def check(case: Case, mode: str) -> str:
     return found.mode
 
 
+def test_the_orders_of_many_equal_primes_are_one() -> None:
+    mesh = Mesh(("x",), (1 << 14,))
+    rows, columns = Sharding(mesh, (("x",), ())), Sharding(mesh, ((), ("x",)))
+    assert [step.op for step in plan((mesh.size, mesh.size), rows, columns, mode="paper").steps] == ["alltoall"]
+
+
 def test_random_problems_on_meshes_of_many_sizes_are_verified() -> None:
     for n, case in enumerate(problems(40, seed=1)):
         check(case, ("paper", "fused", "direct", "auto")[n % 4])

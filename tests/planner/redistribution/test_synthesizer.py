@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import pairwise, permutations, product
 from typing import Any
@@ -313,6 +314,24 @@ def test_waves_make_a_plan_fit() -> None:
     assert w == 2 or plan(*case, mode="paper", memory=budget).memory > budget * (w - 1) / w / 2
     with pytest.raises(MemoryBudgetError, match=r"needs at least \d+ bytes"):
         plan(*case, mode="paper", memory=free.bound * 4)
+
+
+def test_waves_are_as_few_as_fit() -> None:
+    case = case_of("x=8", "[125{x}1000, 1000]", "[1000, 125{x}1000]")
+    free = plan(*case, mode="paper").memory
+    for memory in range(free // 3, free, free // 50):
+        try:
+            ((axis, n), *more) = plan(*case, mode="paper", memory=memory).waves
+        except MemoryBudgetError:
+            continue
+        fewer = replace(plan(*case, mode="paper"), waves=((axis, n - 1), *more))
+        assert n > 1 and fewer.memory > memory >= plan(*case, mode="paper", memory=memory).memory
+
+
+def test_a_budget_for_which_no_waves_do_is_refused_at_once() -> None:
+    case = case_of("x=8", f"[{10**9}{{x}}{8 * 10**9}, {8 * 10**9}]", f"[{8 * 10**9}, {10**9}{{x}}{8 * 10**9}]")
+    with pytest.raises(MemoryBudgetError, match=r"needs at least \d+ bytes"):
+        plan(*case, mode="paper", memory=1)
 
 
 def test_the_second_plan_of_a_problem_is_a_look_up_whatever_its_names() -> None:
