@@ -12,10 +12,9 @@ import numpy as np
 
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.bounds import held_bound
-from distarray.planner.eindecomp.checks import is_integer
+from distarray.planner.eindecomp.checks import check_p
 from distarray.planner.eindecomp.eingraph import EinOp, Label
 from distarray.planner.eindecomp.paper_costs import Repart
-from distarray.sharding.cuts import MAX_PARTS
 from distarray.sharding.prime import divisors
 
 Kernels: TypeAlias = Literal["equal", "upto"]
@@ -50,10 +49,7 @@ class Options:
     repart: Repart = "paper"
 
     def __post_init__(self) -> None:
-        if not is_integer(self.p, 1):
-            raise ShardingError(f"p = {self.p!r}: the number of kernels must be an integer, and at least one")
-        if self.p > MAX_PARTS:
-            raise ShardingError(f"p = {self.p}: the number of kernels is at most {MAX_PARTS}")
+        check_p(self.p)
         if self.splits == "pow2" and self.p & (self.p - 1):
             raise ShardingError(f"p = {self.p} is no power of two; use splits any")
 

@@ -9,11 +9,26 @@ import numpy as np
 
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.eingraph import EinGraph, EinOp
+from distarray.sharding.cuts import MAX_PARTS
 
 
 def is_integer(value: Any, least: int) -> bool:
     """Return whether it is an integer, and at least `least`; to Python a bool is one too, in a plan it is a mistake."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
+
+
+def check_p(p: Any) -> None:
+    """Check a number of workers, for which kernels are to be made.
+
+    Raises
+    ------
+    ShardingError
+        If it is no integer, or none that can be.
+    """
+    if not is_integer(p, 1):
+        raise ShardingError(f"p = {p!r}: the number of kernels must be an integer, and at least one")
+    if p > MAX_PARTS:
+        raise ShardingError(f"p = {p}: the number of kernels is at most {MAX_PARTS}")
 
 
 def check_graph(graph: EinGraph) -> None:

@@ -13,7 +13,7 @@ from distarray.errors import ShardingError
 from distarray.planner.eindecomp.axis_cuts import AxisCut, n_parts
 from distarray.planner.eindecomp.bounds import op_bound
 from distarray.planner.eindecomp.candidates import Kernels, Options
-from distarray.planner.eindecomp.checks import check_graph, check_workers, is_integer
+from distarray.planner.eindecomp.checks import check_graph, check_p, check_workers, is_integer
 from distarray.planner.eindecomp.counting import GraphCount
 from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Label
 from distarray.planner.eindecomp.fastest import Limit, PricedGraph, fastest, placed
@@ -305,9 +305,12 @@ def plan_cost(
     Raises
     ------
     ShardingError
-        If an operation has no splits, or they do not fit: in the paper's objective parts divide the extents.
+        If an operation has no splits, or they do not fit: in the paper's objective parts divide the extents. If `p` is
+        no number of workers.
     """
     _check(objective=objective, repart=repart)
+    if p is not None:
+        check_p(p)
     found = _graph(graph)
     full = _full(found, splits, even=objective == "paper")
     if objective == "paper":

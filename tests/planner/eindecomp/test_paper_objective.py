@@ -411,6 +411,9 @@ def test_bad_options_are_refused() -> None:
         with pytest.raises(ShardingError, match=says):
             parse_graph({"nodes": nodes, "equal": equal})
     whole: dict[str, Any] = {v: {} for v in ("DE", "CDE", "AB", "Y")}
+    for p in (0, -1, 4.0, True):
+        with pytest.raises(ShardingError, match="must be an integer"):
+            plan_cost(data, whole, "time", p=p)  # type: ignore[arg-type]
     for more, says in (
         ({"Z": {}}, "'Z', which is no op"),
         ({"Y": {"q": 1}}, "op 'Y' has no label 'q'"),
