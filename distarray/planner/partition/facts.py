@@ -38,7 +38,7 @@ class StageFacts:
     kernel, flops
         What its kernels do, and how many operations for one point of the loops.
     results
-        Per result the bytes of an element, and its loops.
+        Per result the bytes of an element, and its loops: of a program what it stores, then what it combines.
     leader
         Node that it lies as, and which another stage makes; -1 if it is not led.
     pinned

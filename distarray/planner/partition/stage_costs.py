@@ -17,7 +17,7 @@ import numpy as np
 
 from distarray.planner.partition.box_traffic import Boxes, boxes_of, most_tiles, moved, stacked
 from distarray.planner.partition.facts import StageFacts
-from distarray.planner.plan import FAN_IN, Combine, Limits, combining_tree
+from distarray.planner.plan import FAN_IN, Limits, combining_tree
 from distarray.planner.rates import Rates, Seconds
 from distarray.planner.shardings import result_sharding
 from distarray.sharding.dealing import dealing_of
@@ -217,12 +217,8 @@ def _n_owners(sharding: Sharding, kept: tuple[int, ...]) -> int:
 
 def reductions(facts: StageFacts) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
     """Return what is combined over tiles: itemsize, loops of the result, loops that are reduced."""
-    n = len(facts.loops.extents)
-    stage = facts.stage
-    if stage.family.is_summed:
+    combines = facts.stage.combines
+    if facts.stage.family.is_summed:
         return [(facts.results[0][0], facts.loops.results[0], facts.loops.reduced)]
-
-    def kept(c: Combine) -> tuple[int, ...]:
-        return tuple([a for a in range(n) if a not in c.axes])
-
-    return [(c.dtype.itemsize, kept(c), c.axes) for c in stage.combines]
+    combined = facts.results[len(facts.results) - len(combines) :]
+    return [(itemsize, kept, c.axes) for (itemsize, kept), c in zip(combined, combines, strict=True)]
