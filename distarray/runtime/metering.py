@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray.kernels import tasks
+from distarray.kernels import loans, tasks
 from distarray.kernels.buffers import Lease
 from distarray.lower.bundling import bundle_of
 from distarray.lower.member_programs import MemberProgram
@@ -344,14 +344,9 @@ def _arrays(value: Any) -> Iterator[Any]:
 
 def _owner(array: Any) -> tuple[Any, int]:
     """Return what owns the memory of an array, and its bytes."""
-    while isinstance(array, np.ndarray):
-        base: Any = array.base
-        if isinstance(base, Lease):
-            return base, int(array.nbytes)
-        if not isinstance(base, np.ndarray):
-            break  # its own, or of a file: then the array stands for it
-        array = base
-    return array, int(array.nbytes)
+    found: Any = loans.owner(array) if isinstance(array, np.ndarray) else array
+    lease = getattr(found, "base", None)  # of what has memory of its own, or of a file, the array stands for it
+    return lease if isinstance(lease, Lease) else found, int(found.nbytes)
 
 
 #: Meters of this process that count.
