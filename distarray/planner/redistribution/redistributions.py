@@ -18,7 +18,7 @@ from distarray.planner.rates import Location, Rates, current_rates
 from distarray.planner.redistribution.links import MemberMap, placed
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.problem import Problem
-from distarray.planner.redistribution.senders import Pieces, lacking, messages, one_each, pieces, wanted
+from distarray.planner.redistribution.senders import Pieces, lacking, one_each, pieces, wanted
 from distarray.planner.redistribution.steps import AllToAll, Exchange, Step
 from distarray.planner.redistribution.synthesize import Solution, source_tiles, synthesize, target_tiles
 from distarray.planner.redistribution.trace import Moment, boxes
@@ -124,23 +124,24 @@ class Redistribution:
     @cached_property
     def messages(self) -> list[IntArray]:
         """Return messages that every member receives, by step. Places of one member need none."""
-        addends = self.solution.addends
-        moments = pairwise(self.trace)
-        return [messages(s, a, b, self.placement, addends) for s, (a, b) in zip(self.steps, moments)]
+        return [np.bincount(p.receiver, minlength=self.n_members) for p in self.pieces]
 
     # What follows counts by member, where several places may lie on one.
 
     @cached_property
     def pieces(self) -> list[Pieces]:
         """Return what travels between members, by step, and which of the places that hold it sends it."""
-        where = self.placement or one_each(self.src.mesh.size)
         addends = self.solution.addends
-        return [pieces(s, a, b, where, addends) for s, (a, b) in zip(self.steps, pairwise(self.trace))]
+        return [pieces(s, a, b, self._where, addends) for s, (a, b) in zip(self.steps, pairwise(self.trace))]
+
+    @property
+    def _where(self) -> MemberMap:
+        return self.placement or one_each(self.src.mesh.size)
 
     @property
     def n_members(self) -> int:
         """Return the number of members: of places, where each lies on one of its own."""
-        return self.src.mesh.size if self.placement is None else self.placement.n_members
+        return self._where.n_members
 
     @cached_property
     def sent_by_member(self) -> IntArray:
@@ -157,10 +158,10 @@ class Redistribution:
         """Return what every member must get from others, whatever the plan: of its targets what none of its places
         holds.
         """
-        where, solution = self.placement or one_each(self.src.mesh.size), self.solution
+        solution = self.solution
         if solution.is_reduced_on_the_way:
-            return wanted(solution.last, where, solution.addends)  # nobody holds a sum
-        return lacking(self.trace[0], solution.last, where, solution.addends)
+            return wanted(solution.last, self._where, solution.addends)  # nobody holds a sum
+        return lacking(self.trace[0], solution.last, self._where, solution.addends)
 
     def _by_member(self, counts: Sequence[tuple[IntArray, IntArray]]) -> IntArray:
         total = np.zeros(self.n_members, np.int64)

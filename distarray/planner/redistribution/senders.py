@@ -262,16 +262,6 @@ def _sizes(step: Step, before: Moment, after: Moment, receiver: IntArray, sender
     return size // step.n if isinstance(step, AllReduce) else size
 
 
-def messages(
-    step: Step, before: Moment, after: Moment, placement: MemberMap | None, addends: IntArray | None = None
-) -> IntArray:
-    """Return messages that every member receives in a step; every place, without a placement."""
-    if placement is None and not isinstance(step, Exchange):
-        return _n_in_groups(step, len(after.received))
-    where = placement or one_each(len(after.received))
-    return np.bincount(pieces(step, before, after, where, addends).receiver, minlength=where.n_members)
-
-
 def _n_in_groups(step: Step, n_devices: int) -> IntArray:
     if isinstance(step, DynSlice):
         return np.zeros(n_devices, np.int64)

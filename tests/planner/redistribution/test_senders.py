@@ -56,10 +56,10 @@ def test_received_is_what_the_pieces_hold_in_every_step() -> None:
         for case in small_cases(40, seed=12, uneven=uneven):
             for mode in MODES:
                 found = plan(*case, mode=mode)  # type: ignore[arg-type]  # one of the modes
-                for sent, moment, count in zip(found.pieces, found.trace[1:], found.messages):
+                for step, sent, moment, count in zip(found.steps, found.pieces, found.trace[1:], found.messages):
                     here = np.bincount(sent.receiver, sent.size, found.n_members)
-                    if not uneven:
-                        assert (np.bincount(sent.receiver, minlength=found.n_members) == count).all()
+                    if hasattr(step, "groups"):
+                        assert (count == step.n - 1).all(), "of each other one of its group"
                     assert (here == moment.received).all()
                 assert (found.received_by_member == found.received).all()
                 assert (found.lower_bound_by_member == found.lower_bound).all()
