@@ -134,7 +134,7 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
             if rehearsed is not None and is_checked and (env.is_cluster or is_limit_set(env)):
                 planning.checked(rehearsed[0].graph, env)
         if rehearsed is None:
-            known.lying |= {id(n): _on_client(n, env) for n in group}
+            known.lying |= {id(n): _on_client(n) for n in group}
             continue
         found, instance = rehearsed
         cuts = {id(n): instance.outputs[i].sharding for n, i in zip(found.kept, found.plan.outputs)}
@@ -154,9 +154,7 @@ def _is_unsent(planned: Expr) -> bool:
 def see_run(targets: Sequence[Expr], run: tuple[prepare.Prepared, Instance] | None, known: Foreseen) -> None:
     """Note how what a run makes and brings there will lie for those after it in its environment."""
     if run is None:
-        for node in targets:
-            known.stand_ins[id(node)] = there = Expr(SOURCE, (), node.shape, node.dtype, node.env, pin=node.pin)
-            there.memo = _on_client(there, node.env)
+        known.stand_ins |= {id(node): _there(node, _on_client(node)) for node in targets}
         return
     found, instance = run
     cuts = {id(n): instance.outputs[i].sharding for n, i in zip(found.kept, found.plan.outputs)}
@@ -164,10 +162,8 @@ def see_run(targets: Sequence[Expr], run: tuple[prepare.Prepared, Instance] | No
         if _is_unsent(planned):
             cuts[id(node)] = planned.stored.sharding
             _see_host(planned, cuts[id(node)], known)
-    for node in found.order:
-        if id(node) in cuts:
-            known.stand_ins[id(node)] = there = Expr(SOURCE, (), node.shape, node.dtype, node.env, pin=node.pin)
-            there.memo = _promised(node, cuts[id(node)])
+    made = [node for node in found.order if id(node) in cuts]
+    known.stand_ins |= {id(node): _there(node, _promised(node, cuts[id(node)])) for node in made}
     _see_results(instance.lowered, targets[0].env, known)
 
 
@@ -195,16 +191,15 @@ def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is
     """Note how a crossing will lie."""
     env = node.env
     known.before[id(node)] = Counter(known.coming)
-    known.stand_ins[id(node)] = there = Expr(SOURCE, (), node.shape, node.dtype, env, pin=node.pin)
     if memo.on_client:
-        there.memo = known.lying[id(node)] = _on_client(there, env)
+        known.lying[id(node)] = here = _on_client(node)
+        known.stand_ins[id(node)] = there = _there(node, here)
         # Its first use brings it to where it is to be.
-        cut = host_cut(there, env)
-        if cut is not None:
-            there.memo = _coming(node, cut).memo
+        if (cut := host_cut(there, env)) is not None:
+            there.memo = _coming(node, cut)
         return
     cut = node.pin or same_cut(memo.sharding, node, env)
-    there.memo = _promised(node, cut)
+    known.stand_ins[id(node)] = there = _there(node, _promised(node, cut))
     found = passage_of(node, source, memo, cut)
     if found is not None:
         with ahead(known.coming):
@@ -215,23 +210,28 @@ def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is
         is_sent = not are_beside(source.env.team, env.team)  # else only the device changes
         if is_checked and is_sent:
             with ahead(known.coming):
-                check_room([_coming(there, cut)], env)
+                check_room([_there(node, _coming(node, cut))], env)
         _see_host(there, cut, known, is_copied=is_sent)
     elif is_checked and is_limit_set(env):
         _check_here(node, source)
 
 
-def _coming(node: Expr, cut: Sharding) -> Expr:
-    """Return what stands for data that are to be sent from this process."""
-    there = Expr(SOURCE, (), node.shape, node.dtype, node.env)
-    there.memo = Stored(cut, unsent_blocks(cut, id(node)))
+def _there(node: Expr, memo: Stored) -> Expr:
+    """Return what stands for a node that will lie so."""
+    there = Expr(SOURCE, (), node.shape, node.dtype, node.env, pin=node.pin)
+    there.memo = memo
     return there
 
 
-def _on_client(node: Expr, env: Environment) -> Stored:
-    """Return the memo of what will be an array of this process; no memory."""
+def _coming(node: Expr, cut: Sharding) -> Stored:
+    """Return the memo of data that are to be sent from this process."""
+    return Stored(cut, unsent_blocks(cut, id(node)))
+
+
+def _on_client(node: Expr) -> Stored:
+    """Return the memo of what will be an array of this process, without its memory."""
     block = np.broadcast_to(np.zeros((), node.dtype), node.shape)
-    return Stored(Sharding.whole(env.mesh, node.ndim), [block], on_client=True)
+    return Stored(Sharding.whole(node.env.mesh, node.ndim), [block], on_client=True)
 
 
 def _promised(node: Expr, cut: Sharding) -> Stored:
