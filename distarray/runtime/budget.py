@@ -71,12 +71,7 @@ def excess_of(found: Liveness, env: Environment) -> str | None:
     """
     peak = found.worst[0]
     if is_limit_set(env):
-        limit = memory_limit(env)
-        return (
-            None
-            if peak <= limit
-            else f"above the {limit_option(env)} of {limit} bytes; raise the option to {peak} or more"
-        )
+        return None if peak <= memory_limit(env) else _above_limit(peak, env)
     room = room_of(env)
     if room is None or peak <= room.held:
         return None
@@ -95,6 +90,10 @@ def excess_of(found: Liveness, env: Environment) -> str | None:
         f"of {room.held} that a worker has for blocks before it pauses, and with blocks on disk its tasks would read "
         f"and make {used} bytes at a time, {made} of them new (up to {room.made} are safe); give workers more memory"
     )
+
+
+def _above_limit(nbytes: int, env: Environment) -> str:
+    return f"above the {limit_option(env)} of {memory_limit(env)} bytes; raise the option to {nbytes} or more"
 
 
 def most_in_memory(env: Environment) -> int | None:
@@ -132,9 +131,7 @@ def check_peak(plan: Plan, nodes: Sequence[Expr], env: Environment) -> None:
     if plan.above is None or not is_limit_set(env):
         return
     needed, stage = plan.above
-    names = names_of(plan, nodes, stage)
-    limit = f"the {limit_option(env)} of {memory_limit(env)} bytes"
-    refuse(names, needed, f"above {limit}; raise the option to {needed} or more")
+    refuse(names_of(plan, nodes, stage), needed, _above_limit(needed, env))
 
 
 def names_of(plan: Plan, nodes: Sequence[Expr], stage: int) -> str:
