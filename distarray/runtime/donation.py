@@ -69,7 +69,7 @@ def _has_any(memo: Stored) -> bool:
     return not memo.exported and any(k not in memo.shared and is_ours(block) for k, block in enumerate(memo.blocks))
 
 
-def kept(results: Sequence[tuple[Expr, Stored]], order: Sequence[Expr], taken: Collection[int]) -> None:
+def commit(results: Sequence[tuple[Expr, Stored]], order: Sequence[Expr], taken: Collection[int]) -> None:
     """Set the memos of results, made by our own kernels; note which of their blocks another array has too.
 
     Parameters

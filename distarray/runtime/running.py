@@ -22,7 +22,7 @@ from distarray.runtime import counters, metering
 from distarray.runtime.budget import check_held, check_whole_kernels
 from distarray.runtime.clients import process_threads
 from distarray.runtime.clocks import measurement, timed, with_clocks
-from distarray.runtime.donation import kept
+from distarray.runtime.donation import commit
 from distarray.runtime.executors import run_program
 from distarray.runtime.flights import Flight
 from distarray.runtime.held import most_held
@@ -63,13 +63,13 @@ def begun(env: Environment, order: Sequence[Expr], wanted: set[int], others: Oth
     if cluster:
         # Handing tasks to a cluster takes no time, and an interrupt would leave half of its Futures.
         with interrupts_deferred():
-            kept(handed_out(instance, others), order, taken)
+            commit(handed_out(instance, others), order, taken)
         return None
     nbytes = sum([n.nbytes for n in order])
     return Flight(
         order,
         lambda: handed_out(instance, others, nbytes),
-        lambda results: kept(results, order, taken),
+        lambda results: commit(results, order, taken),
         overwrites=any(graph.nodes[i].memo is not None for i in inplace.values()),
     )
 

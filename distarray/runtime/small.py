@@ -23,7 +23,7 @@ from distarray.expr.joins import PRODUCT
 from distarray.kernels.threads import helped_by
 from distarray.runtime import counters, flights
 from distarray.runtime.clients import has_blocks
-from distarray.runtime.donation import donated, kept, overwriting
+from distarray.runtime.donation import commit, donated, overwriting
 from distarray.runtime.flights import Flight
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.members import locked
@@ -451,13 +451,13 @@ def begun(env: Environment, order: Sequence[Expr], wanted: set[int], others: Oth
         return Flight(
             order,
             lambda: _computed(env, order, wanted, free),
-            lambda results: _keep(results, order, free),
+            lambda results: _commit(results, order, free),
             overwrites=bool(free),
         )
     with interrupts_deferred() if free else nullcontext():
         with overwriting(order if free else ()):
             made = _computed(env, order, wanted, free)
-        _keep(made, order, free)
+        _commit(made, order, free)
     return None
 
 
@@ -476,11 +476,11 @@ def _computed(
     return results
 
 
-def _keep(results: Sequence[tuple[Expr, Stored]], order: Sequence[Expr], free: Collection[int]) -> None:
+def _commit(results: Sequence[tuple[Expr, Stored]], order: Sequence[Expr], free: Collection[int]) -> None:
     if len(results) == 1 and results[0][0].op.family.is_new and not free:
         results[0][0].settle(results[0][1])  # no other array can have its block
     else:
-        kept(results, order, free)
+        commit(results, order, free)
 
 
 @lru_cache(maxsize=256)
