@@ -114,7 +114,7 @@ class Channels:
                 self._drop(channel)
 
     def close(self) -> None:
-        """Close all, whatever waits."""
+        """Close all channels, whatever waits."""
         for channel in list(self._channels.values()):
             for task in (channel.writer, channel.listener):
                 if task is not None:

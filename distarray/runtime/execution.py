@@ -200,7 +200,7 @@ class Execution:
         return wants
 
     def stop(self, error: BaseException) -> None:
-        """End it: no further step begins; what runs ends by itself, and is dropped."""
+        """End the execution: no further step begins, and what runs ends by itself and is dropped."""
         with self._changed:
             if not self.is_over:
                 self.error = error

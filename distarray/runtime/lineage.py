@@ -46,7 +46,7 @@ _PATIENCE_SECONDS = 0.2
 
 
 def send(client: Any, graph: TaskGraph, keys: Collection[Key], priority: int = 0) -> dict[Key, Future]:
-    """Send a graph to the scheduler in one message, now; Futures of `keys`, at once."""
+    """Send a graph to the scheduler in one message, and return Futures of `keys`, at once."""
     futures = client._graph_to_futures(
         graph,
         keys,
@@ -247,7 +247,9 @@ class Lineage:
         return home if home in addresses else addresses[0]
 
     def _copy(self, blocks: Mapping[Key, str]) -> tuple[dict[Key, Future], dict[Key, str]]:
-        """Start a copy of each block on another worker than the one given: the copies, and where they will be."""
+        """Start a copy of each block on another worker than the one given, and return the copies and where they will
+        be.
+        """
         places: dict[Key, str] = {}
         tasks: dict[Key, Task] = {}
         names: dict[Key, Key] = {}
@@ -285,7 +287,7 @@ class Lineage:
             self._mending = False
 
     async def _without_second_place(self) -> tuple[Sequence[BlockRecord], bool]:
-        """Records whose block and copy are not on two workers; and whether all could be judged.
+        """Return the records whose block and copy are not on two workers, and whether all could be judged.
 
         Those cannot whose block is being fetched or made again.
         """

@@ -246,7 +246,7 @@ class Meter:
                 self._add(member, owner, nbytes)
 
     def _find(self, member: int, block: Any) -> int:
-        """Count a block that was there before; its bytes, none if they are counted already."""
+        """Count a block that was there before, and return its bytes, none if they are counted already."""
         owner, nbytes = _owner(block)
         with self._lock:
             if id(block) not in self._found:

@@ -368,7 +368,7 @@ class Placement:
         return self._n_elsewhere() not in (self._n_seen, self._n_living)
 
     def _hear(self) -> None:
-        """Hear what the scheduler has to say, if this is not the first one to know."""
+        """Ask what the scheduler has to say, if others of this process know of a change already."""
         if self._is_behind():
             self._n_seen = self._n_elsewhere()
             self.sync(self.refresh)

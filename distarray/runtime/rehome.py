@@ -45,7 +45,7 @@ def is_gone(env: Environment) -> bool:
 
 
 def revive(node: Expr) -> bool:
-    """Let an evaluated node whose blocks are lost be what it was before it had any; whether it can be."""
+    """Let an evaluated node whose blocks are lost be what it was before it had any, and return whether it can be."""
     memo = node.memo
     if memo is None or memo.on_client:
         return True

@@ -96,7 +96,8 @@ def instance_to_run(
 
 
 def handed_out(instance: Instance, others: Others, nbytes: int = 0) -> list[tuple[Expr, Stored]]:
-    """Give a run to the executor of its team, with interrupts deferred; what becomes of the results that are kept.
+    """Give a run to the executor of its team, with interrupts deferred, and return what becomes of the results that are
+    kept.
 
     Parameters
     ----------

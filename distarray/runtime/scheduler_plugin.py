@@ -537,7 +537,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         return done
 
     def keep_apart(self, block: Any, copy: Any) -> bool:
-        """Keep a block and its copy on different workers, now and from now on; whether they are on two now.
+        """Keep a block and its copy on different workers from now on, and return whether they are on two now.
 
         Of several replicas the one at home is kept. After a loss a home may move to the worker of the other key.
         """
@@ -556,7 +556,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
                 self.keep_apart(tasks[key], tasks[copy_key])
 
     def _part(self, block: Any, copy: Any) -> bool:
-        """Drop replicas so that block and copy share no worker; whether they are on two workers."""
+        """Drop replicas so that block and copy share no worker, and return whether they are on two workers."""
         if block.state != "memory" or copy.state != "memory":
             return True
         place = self._place(block)

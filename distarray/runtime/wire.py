@@ -46,7 +46,7 @@ def is_program(key: Any) -> bool:
 
 
 def pack(block: Any) -> Packed:
-    """Make a block ready to travel; a view of its memory, never a copy.
+    """Return a block as it travels: as a view of its memory, never a copy.
 
     Examples
     --------

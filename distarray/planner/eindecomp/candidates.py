@@ -85,7 +85,7 @@ def uneven_vectors(extents: tuple[int, ...], n: int) -> tuple[tuple[int, ...], .
 
 @dataclass(frozen=True, slots=True, eq=False)
 class States:
-    """The states of one operation are its cuts: of all that look alike from outside the cheapest.
+    """The States of one operation are its cuts: of all that look alike from outside the cheapest.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ _Factor: TypeAlias = tuple[tuple[Name, ...], Any]
 
 
 class TooWide(Exception):
-    """The graph needs a table that is too large, or too many large ones."""
+    """A TooWide is raised where a graph needs a table that is too large, or too many large ones."""
 
 
 def add(tables: dict[tuple[Name, Name], Any], pair: tuple[Name, Name], table: Any) -> None:

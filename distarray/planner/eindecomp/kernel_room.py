@@ -35,7 +35,7 @@ MAX_KERNELS = 4096
 
 
 class NoRoom(Exception):
-    """Raised where no cut of an operation fits the memory of a worker; the argument is its name."""
+    """A NoRoom is raised where no cut of an operation, whose name is its argument, fits the memory of a worker."""
 
 
 def alive_first(graph: EinGraph) -> list[str]:
