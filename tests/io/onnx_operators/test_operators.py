@@ -127,6 +127,17 @@ def test_integers_divide_towards_zero():
         assert found.tolist() == [-3, -3, -2, 1]
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i4"])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_resized_integers_are_rounded_and_stay_in_their_range(mode, dtype):
+    images = np.random.default_rng(3).choice([0, 7, 250, 255], (2, 1, 16, 16)).astype(dtype)
+    sizes = np.asarray([2, 1, 20, 11])
+    (expected,) = reference("Resize", {"mode": mode}, [images, np.float32([]), np.float32([]), sizes], 18, 1)
+    (found,) = run_node("Resize", "", {"mode": mode}, [dx.asarray(images), None, None, sizes], 18)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(np.asarray(found), expected)
+
+
 # ------------------------------------------------------------------------------------------------------ laziness
 
 

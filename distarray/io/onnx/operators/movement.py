@@ -117,6 +117,9 @@ def _resize(call: NodeCall, x: Value, roi: Value = None, scales: Value = None, s
             inside = (at >= 0) & (at <= n - 1)
             beside = inside.reshape(along(axis, x.ndim))
             made = dx.where(beside, made, call["extrapolation_value"])
+    if dtype.kind in "iu" and made.dtype.kind == "f":  # rounded, and what is beyond all integers is the last one
+        limits = np.iinfo(dtype)
+        made = dx.clip(dx.rint(made), limits.min, limits.max)
     return dx.astype(made, dtype, copy=False)
 
 
@@ -125,7 +128,8 @@ def _along(call: NodeCall, x: Value, axis: int, at: HostArray, scale: float) -> 
     if call["mode"] == "nearest":
         chosen = np.clip(_NEAREST[call["nearest_mode"]](at), 0, n - 1).astype(np.int64)
         return dx.take(x, chosen, axis=axis)
-    weights = dx.asarray(_matrix(call, at, n, scale).astype(np.result_type(x.dtype, np.float32)))
+    precise = np.result_type(x.dtype, np.float32) if x.dtype.kind == "f" else np.float64
+    weights = dx.asarray(_matrix(call, at, n, scale).astype(precise))
     return dx.moveaxis(dx.tensordot(x, weights, axes=((axis,), (1,))), -1, axis)
 
 
