@@ -265,6 +265,20 @@ def test_a_reduction_over_no_axes_does_what_comes_before_and_after(op):
     check(model(node(op, "x,axes", "y", ("x", ROWS), keepdims=0), weights=no_axes))
 
 
+@pytest.mark.parametrize(
+    "op", ["ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceSumSquare"]
+)
+def test_a_reduction_of_integers_in_parts_is_one_of_integers(op):
+    """onnx:R-3: no part is cut down to an integer."""
+    x = np.random.default_rng(3).integers(1, 9, (8, 6), np.int32)
+    axes = {"axes": np.array([0])}
+    whole = load(model(node(op, "x,axes", "y"), weights=axes, devices=0, dtype=TensorProto.INT32)).run({"x": x})["y"]
+    made = model(node(op, "x,axes", "y", ("x", ROWS)), weights=axes, dtype=TensorProto.INT32)
+    found = run(made, x)[0]["y"]
+    assert found.dtype == whole.dtype == np.int32
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(whole))
+
+
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 def test_positions_are_those_of_the_whole_axis(op, last):

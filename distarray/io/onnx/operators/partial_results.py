@@ -51,22 +51,44 @@ def _as_it_is(call: NodeCall, part: Part, inputs: Sequence[Value]) -> Value:
 
 
 def _reduction(
-    operator: str, join: str, finish: Callable[[NodeCall, Part, Sequence[Value]], Value] = _as_it_is
+    operator: str,
+    join: str,
+    last: Callable[[NodeCall, Value, Sequence[Value]], Value] | None = None,
+    *,
+    is_wide: bool = False,
 ) -> PartialResult:
+    """Return the row of a reduction.
+
+    Parameters
+    ----------
+    operator
+        What reduces a part.
+    join
+        The function of this package that joins two.
+    last
+        What is done with all of them joined; its result is cast to the dtype of the input.
+    is_wide
+        Whether parts are floating-point numbers, of single precision at least.
+    """
     row = REDUCTIONS[operator]
-    return PartialResult(lambda call, inputs, at: (row(call, *inputs),), _by(join), finish)
+
+    def local(call: NodeCall, inputs: Sequence[Value], at: range) -> Part:
+        x, *axes = inputs
+        if is_wide:
+            wide = np.float64 if x.dtype.kind in "iub" else np.promote_types(x.dtype, np.float32)
+            x = dx.astype(x, wide, copy=False)
+        return (row(call, x, *axes),)
+
+    def finish(call: NodeCall, part: Part, inputs: Sequence[Value]) -> Value:
+        made = part[0] if last is None else last(call, part[0], inputs)
+        return dx.astype(made, inputs[0].dtype, copy=False)
+
+    return PartialResult(local, _by(join), finish)
 
 
-def _mean(call: NodeCall, part: Part, inputs: Sequence[Value]) -> Value:
-    x = inputs[0]
-    axes = call.option("axes", inputs, 1) or range(x.ndim)
-    return dx.astype(part[0] / prod([x.shape[axis] for axis in axes]), x.dtype, copy=False)
-
-
-def _wide_sum(call: NodeCall, inputs: Sequence[Value], at: range) -> Part:
-    x, *axes = inputs
-    wide = np.float64 if x.dtype.kind in "iub" else np.promote_types(x.dtype, np.float32)
-    return (REDUCTIONS["ReduceSum"](call, dx.astype(x, wide, copy=False), *axes),)
+def _divided(call: NodeCall, total: Value, inputs: Sequence[Value]) -> Value:
+    shape = inputs[0].shape
+    return total / prod([shape[axis] for axis in call.option("axes", inputs, 1) or range(len(shape))])
 
 
 def _position(largest: bool) -> PartialResult:
@@ -121,11 +143,11 @@ PARTIAL_RESULTS: dict[str, PartialResult] = {
         _quantized, lambda call, part, inputs: requantized(part[0], inputs[1], inputs[4], inputs[6], inputs[7])
     ),
     "ReduceL1": _reduction("ReduceL1", "add"),
-    "ReduceL2": _reduction("ReduceSumSquare", "add", lambda call, part, inputs: dx.sqrt(part[0])),
-    "ReduceLogSum": _reduction("ReduceSum", "add", lambda call, part, inputs: dx.log(part[0])),
-    "ReduceLogSumExp": _reduction("ReduceLogSumExp", "logaddexp"),
+    "ReduceL2": _reduction("ReduceSumSquare", "add", lambda call, total, inputs: dx.sqrt(total)),
+    "ReduceLogSum": _reduction("ReduceSum", "add", lambda call, total, inputs: dx.log(total)),
+    "ReduceLogSumExp": _reduction("ReduceLogSumExp", "logaddexp", is_wide=True),
     "ReduceMax": _reduction("ReduceMax", "maximum"),
-    "ReduceMean": PartialResult(_wide_sum, _by("add"), _mean),
+    "ReduceMean": _reduction("ReduceSum", "add", _divided, is_wide=True),
     "ReduceMin": _reduction("ReduceMin", "minimum"),
     "ReduceProd": _reduction("ReduceProd", "multiply"),
     "ReduceSum": _reduction("ReduceSum", "add"),
