@@ -125,9 +125,7 @@ def _slice(facts: NodeFacts) -> list[TensorForm]:
     for axis, start, end, step in zip(axes, starts, ends, steps):
         n = shape[axis]
         if isinstance(n, int):
-            # the specification clamps: below the first element a backward slice ends before it, not at the end
-            last = None if step < 0 and end < -n else end
-            taken = range(n)[slice(max(start, -n) if step > 0 else start, last, step)]
+            taken = range(n)[slice_of(n, start, end, step)]
             if taken == range(n):
                 continue
             found[axis] = len(taken)
@@ -136,6 +134,20 @@ def _slice(facts: NodeFacts) -> list[TensorForm]:
         else:
             found[axis] = None
     return _renewed(facts, found)
+
+
+def slice_of(n: int, start: int, end: int, step: int) -> slice:
+    """Return the slice that bounds of Slice mean, of an axis of `n` elements.
+
+    The specification clamps: a backward slice begins at the first element at the earliest, and may end before it.
+
+    >>> range(4)[slice_of(4, -100, -100, -1)], range(4)[slice_of(4, 100, -100, -2)]
+    (range(0, -1, -1), range(3, -1, -2))
+    """
+    if step > 0:
+        return slice(start, end, step)
+    first, last = (min(max(i + n if i < 0 else i, low), n - 1) for i, low in ((start, 0), (end, -1)))
+    return slice(first, None if last < 0 else last, step)
 
 
 def _concat(facts: NodeFacts) -> list[TensorForm]:
@@ -155,13 +167,22 @@ def _split(facts: NodeFacts) -> list[TensorForm]:
     n, sizes = shape[axis], facts.ints("split")
     count = facts.integer("num_outputs", facts.n_outputs or 2) if sizes is None else len(sizes)
     if sizes is None and isinstance(n, int) and not facts.has(1):
-        most = -(-n // count)
-        parts: Sequence[Size] = [max(min(most, n - i * most), 0) for i in range(count)]
+        parts: Sequence[Size] = split_sizes(n, count)
     else:
         parts = sizes if sizes is not None else [None] * count
     term = loops_of(len(shape))
     outs = [[*term[:axis], f"new{i}", *term[axis + 1 :]] for i in range(count)]
     return facts.follow([term], outs, whole=[term[axis]], sizes={f"new{i}": m for i, m in enumerate(parts)})
+
+
+def split_sizes(n: int, count: int) -> list[int]:
+    """Return the sizes of so many parts of `n` elements: of one size, but for the last ones.
+
+    >>> split_sizes(5, 4)
+    [2, 2, 1, 0]
+    """
+    most = -(-n // count)
+    return [max(min(most, n - i * most), 0) for i in range(count)]
 
 
 def _resize(facts: NodeFacts) -> list[TensorForm]:
@@ -262,13 +283,25 @@ def _reshape(facts: NodeFacts) -> list[TensorForm]:
     shape, target = facts.shape(), facts.ints("shape")
     if target is None:
         raise OutputSpecNeeded(facts.number, "the shape is not known before the run", [None])
-    zero = bool(facts.integer("allowzero", 0))
-    new: list[Size] = [n if n != 0 or zero else shape[i] if i < len(shape) else 0 for i, n in enumerate(target)]
-    if -1 in new:
-        new[new.index(-1)] = _missing(shape, [n for n in new if n != -1])
-    elif all(isinstance(n, int) for n in (*shape, *new)) and _product(shape) != _product(new):
+    new = reshaped_sizes(shape, target, allow_zero=bool(facts.integer("allowzero", 0)))
+    if -1 not in target and all(isinstance(n, int) for n in (*shape, *new)) and _product(shape) != _product(new):
         facts.refuse("shape-mismatch", f"{shape} cannot be reshaped to {tuple(new)}")
     return _parameters_too(facts, _reshaped(facts, facts.form(0), new))
+
+
+def reshaped_sizes(shape: Sequence[Size], target: Sequence[int], *, allow_zero: bool) -> list[Size]:
+    """Return the sizes that the target of a Reshape means: 0 is the size that the axis has, unless it may be 0, and -1
+    what is left; None if that is not known.
+
+    >>> reshaped_sizes((0, 3, 4), (0, -1), allow_zero=False), reshaped_sizes((6,), (2, -1), allow_zero=False)
+    ([0, 12], [2, 3])
+    """
+    new: list[Size] = [n if n != 0 or allow_zero else shape[i] if i < len(shape) else 0 for i, n in enumerate(target)]
+    if new.count(-1) > 1:
+        raise ValueError(f"shape={list(target)} has several sizes -1; one may be what is left")
+    if -1 in new:
+        new[new.index(-1)] = _missing(shape, [n for n in new if n != -1])
+    return new
 
 
 def _missing(shape: Sequence[Size], others: list[Size]) -> Size:

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 from onnx.reference.ops import load_op  # noqa: E402
 
+from distarray.io.onnx import infer_node  # noqa: E402
 from distarray.io.onnx.operators import run_node  # noqa: E402
 from distarray.io.onnx.operators.graph import ROWS  # noqa: E402
 
@@ -125,6 +126,59 @@ def test_integers_divide_towards_zero():
         )
         assert found.dtype == dtype
         assert found.tolist() == [-3, -3, -2, 1]
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "inputs", "text"),
+    [
+        ("Split", {}, [X, np.asarray([3, -1])], "split=.*are no parts of axis 0"),
+        ("SplitToSequence", {"axis": 1}, [X, np.asarray([1, 1])], "split=.*are no parts of axis 1"),
+        ("SplitToSequence", {}, [X, np.asarray(0)], "split=0 must be at least 1"),
+        ("Pad", {}, [X, np.asarray([0, 0, -3, 0, 0, -2])], "cut off more than there is"),
+        ("Pad", {}, [X, np.asarray([1, 1])], "2 pads for 3 axes"),
+        ("GatherND", {}, [X, np.zeros((2, 0), np.int64)], "name no axis"),
+        ("Reshape", {}, [X, np.asarray([-1, -1])], "several sizes -1"),
+        ("Reshape", {}, [X, np.asarray([2, 3, 4, 0])], "cannot reshape"),
+    ],
+)
+def test_what_does_not_fit_an_array_is_refused(op, attributes, inputs, text):
+    with pytest.raises(ValueError, match=text):
+        run_node(op, "", attributes, [dx.asarray(inputs[0]), *inputs[1:]], 13)
+
+
+def test_a_reshape_of_no_elements_keeps_the_sizes_that_it_names():
+    (found,) = run_node("Reshape", "", {}, [dx.zeros((0, 3, 4)), np.asarray([0, -1])], 13)
+    assert found.shape == (0, 12)
+
+
+def test_nothing_is_split_into_no_sequence():
+    assert run_node("SplitToSequence", "", {}, [dx.zeros((0, 2))], 11) == ([],)
+
+
+def test_the_pads_of_opset_1_have_another_name():
+    (found,) = run_node("Pad", "", {"paddings": [1, 2]}, [dx.ones(2)], 1)
+    assert found.tolist() == [0, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("bounds", [(-100, -100, -1), (100, -100, -2), (0, -1, -1), (-1, 100, -1), (1, 100, 2)])
+def test_bounds_of_a_slice_are_clamped_as_onnx_says(bounds):
+    start, end, step = (np.asarray([n]) for n in bounds)
+    inputs = [dx.asarray(X), start, end, np.asarray([2]), step]
+    (found,) = run_node("Slice", "", {}, inputs, 13)
+    named = {"starts": [bounds[0]], "ends": [bounds[1]], "axes": [2], "steps": [bounds[2]]}
+    (form,) = infer_node("Slice", named, [X.shape], [None], None, 2)["outputs"]
+    said = onnx.shape_inference.infer_shapes(
+        helper.make_model(
+            helper.make_graph(
+                [helper.make_node("Slice", ["x", "starts", "ends", "axes", "steps"], ["y"])],
+                "g",
+                [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
+                [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                [onnx.numpy_helper.from_array(np.asarray(v), name) for name, v in named.items()],
+            )
+        )
+    ).graph.output[0]
+    assert list(found.shape) == form["shape"] == [d.dim_value for d in said.type.tensor_type.shape.dim]
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i4"])

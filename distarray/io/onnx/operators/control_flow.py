@@ -12,6 +12,7 @@ import numpy as np
 
 from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of, dtype_of_element, host, ints
+from distarray.io.onnx.operators.movement import split_along
 
 dx: Any = namespace()
 
@@ -35,16 +36,16 @@ def _erase(call: NodeCall, sequence: list[Value], position: Value = None) -> Val
 
 
 def _split(call: NodeCall, x: Value, sizes: Value = None) -> Value:
-    axis, x = call["axis"], array_of(x)
-    n = x.shape[axis]
-    given = [1] if sizes is None else ints(sizes)
-    each = given[0]
+    axis, given = call["axis"], [1] if sizes is None else ints(sizes)
     if sizes is None or not sizes.ndim:  # pieces of one size, and the rest
+        (each,), n = given, x.shape[axis]
+        if each < 1:
+            raise ValueError(f"{call}: split={each} must be at least 1")
         given = [min(each, n - first) for first in range(0, n, each)]
-    parts = dx.split(x, np.cumsum(given)[:-1].tolist(), axis=axis)
+    parts = split_along(call, x, given)
     if sizes is None and not call["keepdims"]:
         parts = [dx.squeeze(part, axis=axis) for part in parts]
-    return [*parts]
+    return parts
 
 
 def _held(call: NodeCall, value: Value) -> Value:

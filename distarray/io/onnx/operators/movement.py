@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from distarray.array.namespace import namespace
-from distarray.io.onnx.movement_rules import block_steps
+from distarray.io.onnx.movement_rules import block_steps, reshaped_sizes, slice_of, split_sizes
 from distarray.io.onnx.operators.call import NodeCall, Row, Value, along, array_of, host, ints, is_host
 from distarray.types import HostArray
 
@@ -138,13 +138,10 @@ def _along(call: NodeCall, x: Value, axis: int, at: HostArray, scale: float) -> 
 
 def _reshape(call: NodeCall, x: Value, shape: Value = None) -> Value:
     wanted = call.option("shape", (x, shape), 1) or []
-    if not call["allowzero"]:
-        wanted = [x.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
-    if -1 in wanted and not x.size:
-        # numpy cannot tell what -1 is beside a 0; ONNX's other extents say it
-        rest = math.prod(n for n in wanted if n != -1)
-        wanted = [(0 if not rest else x.size // rest) if n == -1 else n for n in wanted]
-    return dx.reshape(x, tuple(wanted))
+    sizes = reshaped_sizes(x.shape, wanted, allow_zero=bool(call["allowzero"]))
+    if None in sizes:
+        raise ValueError(f"{call}: shape={wanted} does not say what -1 is, for an array of shape {x.shape}")
+    return dx.reshape(x, tuple(sizes))
 
 
 def _flatten(call: NodeCall, x: Value) -> Value:
@@ -179,12 +176,17 @@ def _split(call: NodeCall, x: Value, sizes: Value = None) -> Value:
     axis = call["axis"]
     given = call.option("split", (x, sizes), 1)
     if given is None:
-        parts = call["num_outputs"] or len(call.outputs)
-        each = -(-x.shape[axis] // parts)
-        given = [max(min(each, x.shape[axis] - i * each), 0) for i in range(parts)]
-    if sum(given) != x.shape[axis]:
-        raise ValueError(f"{call}: split={given} are {sum(given)} elements, but axis {axis} has {x.shape[axis]}")
-    return tuple(dx.split(array_of(x), np.cumsum(given)[:-1].tolist(), axis=axis))
+        given = split_sizes(x.shape[axis], call["num_outputs"] or len(call.outputs))
+    return tuple(split_along(call, x, given))
+
+
+def split_along(call: NodeCall, x: Value, sizes: list[int]) -> list[Value]:
+    """Return parts of these sizes along the axis of a node."""
+    axis, x = call["axis"], array_of(x)
+    if sum(sizes) != x.shape[axis] or min(sizes, default=0) < 0:
+        raise ValueError(f"{call}: split={sizes} are no parts of axis {axis}, which has {x.shape[axis]} elements")
+    # All but the last have an end; where there are none, there is nothing to split.
+    return list(dx.split(x, np.cumsum(sizes)[:-1].tolist(), axis=axis)) if sizes else []
 
 
 def _slice(call: NodeCall, x: Value, *given: Value) -> Value:
@@ -194,21 +196,22 @@ def _slice(call: NodeCall, x: Value, *given: Value) -> Value:
     steps = [1] * len(starts) if read[3] is None else read[3]
     index = [slice(None)] * x.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps):
-        if step < 0:  # the first element has an end before it, which an index cannot say but by leaving it out
-            n = x.shape[axis]
-            start, end = (min(max(i + n if i < 0 else i, low), n - 1) for i, low in ((start, 0), (end, -1)))
-        index[axis] = slice(start, None if step < 0 and end < 0 else end, step)
+        index[axis] = slice_of(x.shape[axis], start, end, step)
     return x[tuple(index)]
 
 
 def _pad(call: NodeCall, x: Value, pads: Value = None, value: Value = None, axes: Value = None) -> Value:
-    widths = call.option("pads", (x, pads), 1) or []
+    widths = call.option("pads", (x, pads), 1) or call["paddings"] or []  # of opset 1
     chosen = range(x.ndim) if axes is None else [a % x.ndim for a in ints(axes)]
-    n = len(chosen)
-    before, after = dict(zip(chosen, widths[:n])), dict(zip(chosen, widths[n:]))
+    if len(widths) != 2 * len(chosen):
+        raise ValueError(f"{call}: {len(widths)} pads for {len(chosen)} axes; two for each are needed")
+    both = dict(zip(chosen, zip(widths, widths[len(chosen) :])))
     # What is negative is cut off first.
-    index = tuple(slice(max(-before.get(a, 0), 0), size - max(-after.get(a, 0), 0)) for a, size in enumerate(x.shape))
-    pairs = [(max(before.get(a, 0), 0), max(after.get(a, 0), 0)) for a in range(x.ndim)]
+    cuts = [[max(-n, 0) for n in both.get(a, (0, 0))] for a in range(x.ndim)]
+    if any(sum(cut) > n for cut, n in zip(cuts, x.shape)):
+        raise ValueError(f"{call}: pads={widths} cut off more than there is of an array of shape {x.shape}")
+    index = tuple(slice(first, n - last) for (first, last), n in zip(cuts, x.shape))
+    pairs = [tuple(max(n, 0) for n in both.get(a, (0, 0))) for a in range(x.ndim)]
     mode = call["mode"]
     x = array_of(x[index])
     if mode != "constant":
@@ -245,8 +248,9 @@ def _gather_nd(call: NodeCall, x: Value, at: Value) -> Value:
     batch = call["batch_dims"] or 0
     ndim = at.ndim - 1
     rows = tuple(_beside(at.shape[b], b, ndim) for b in range(batch))
-    index = (*rows, *(at[..., j] for j in range(at.shape[-1])))
-    return array_of(x)[index] if index else x
+    if not at.shape[-1]:
+        raise ValueError(f"{call}: indices of shape {at.shape} name no axis")
+    return array_of(x)[(*rows, *(at[..., j] for j in range(at.shape[-1])))]
 
 
 #: What ``reduction`` does with what is there, by the name of an update (`distarray.array.writes.Updates`).
