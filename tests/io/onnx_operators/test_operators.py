@@ -146,6 +146,55 @@ def test_what_does_not_fit_an_array_is_refused(op, attributes, inputs, text):
         run_node(op, "", attributes, [dx.asarray(inputs[0]), *inputs[1:]], 13)
 
 
+@pytest.mark.parametrize(("op", "attributes"), [("MaxPool", {}), ("AveragePool", {"pads": [1, 1, 1, 1]})])
+def test_a_pool_without_a_window_is_refused(op, attributes):
+    with pytest.raises(ValueError, match="a window reaches over 9 elements, of"):
+        run_node(op, "", {"kernel_shape": [9, 9], **attributes}, [dx.asarray(IMAGES)], 13)
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_what_runs_along_an_axis_of_nothing_is_nothing(op, opset):
+    for shape in ((0, 3), (3, 0)):
+        (found,) = run_node(op, "", {"axis": 1}, [dx.zeros(shape, dtype="f4")], opset)
+        assert (found.shape, found.dtype) == (shape, np.float32)
+
+
+BESIDE = X[:, :, :3].astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "operand", "expected"),
+    [
+        ("Add", {"broadcast": 1, "axis": 1}, BESIDE[0, 0], BESIDE + BESIDE[0, 0][:, None]),
+        ("Sub", {"broadcast": 1, "axis": 0}, BESIDE[:, :, 0], BESIDE - BESIDE[:, :, :1]),
+        ("Mul", {"broadcast": 1}, BESIDE[0, 0], BESIDE * BESIDE[0, 0]),
+        ("PRelu", {}, BESIDE[0, 0], np.where(BESIDE < 0, BESIDE * BESIDE[0, 0][:, None], BESIDE)),
+    ],
+)
+@pytest.mark.parametrize("small", [True, False])
+def test_before_opset_7_a_second_operand_begins_at_an_axis_of_the_first(op, attributes, operand, expected, small):
+    first = BESIDE if small else dx.asarray(BESIDE)
+    (found,) = run_node(op, "", attributes, [first, operand], 6)
+    np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+def test_older_forms_of_operators():
+    images = dx.asarray(IMAGES)
+    (found,) = run_node("Upsample", "", {"height_scale": 2.0, "width_scale": 1.5}, [images], 1)
+    np.testing.assert_array_equal(
+        np.asarray(found), np.asarray(images)[:, :, np.arange(12) // 2][..., np.arange(9) * 2 // 3]
+    )
+    own = [np.abs(IMAGES[0]) + k for k in range(4)]
+    scale, bias, mean, var = own
+    (found,) = run_node("BatchNormalization", "", {"spatial": 0}, [images, *own], 7)
+    expected = (IMAGES - mean) / np.sqrt(var + np.float32(1e-5)) * scale + bias
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-4, atol=1e-5)
+    (found,) = run_node("Clip", "", {"min": 0.0}, [dx.asarray(np.float16([-1, 2]))], 6)
+    assert found.tolist() == [0, 2]
+    assert [x.dtype for x in run_node("Dropout", "", {}, [images], 7, 2)] == [np.float32, np.float32]
+
+
 def test_a_reshape_of_no_elements_keeps_the_sizes_that_it_names():
     (found,) = run_node("Reshape", "", {}, [dx.zeros((0, 3, 4)), np.asarray([0, -1])], 13)
     assert found.shape == (0, 12)

@@ -49,7 +49,9 @@ def _mean(call: NodeCall, *inputs: Value) -> Value:
 
 
 def _clip(call: NodeCall, x: Value, low: Value = None, high: Value = None) -> Value:
-    low, high = (call["min"] if low is None else low), (call["max"] if high is None else high)
+    if call.opset < 11:
+        with np.errstate(over="ignore"):  # what nobody says are the bounds of single precision
+            low, high = (np.asarray(call[name]).astype(x.dtype) for name in ("min", "max"))
     x = x if low is None else dx.maximum(x, low)
     return x if high is None else dx.minimum(x, high)  # where the bounds cross, the upper one holds
 
@@ -85,7 +87,7 @@ def _shrink(call: NodeCall, x: Value) -> Value:
 def _dropout(call: NodeCall, x: Value, ratio: Value = None, training: Value = None) -> Value:
     share = 0.5 if ratio is None else float(host(ratio).reshape(-1)[0])
     if training is None or not ints(training)[0] or not share:
-        return x, dx.ones_like(x, dtype=bool)
+        return x, dx.ones_like(x, dtype=bool if call.opset >= 10 else x.dtype)
     with np.errstate(divide="ignore"):
         scale = float(np.divide(1.0, 1.0 - share)) if share < 1 else 0.0
     mask = dx.random.default_rng(call["seed"]).random(x.shape) >= share

@@ -273,6 +273,8 @@ def evaluate(call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
     given = list(inputs)
     while given and given[-1] is None:
         given.pop()
+    if call.opset < 7:
+        given[1:2] = [v if v is None else _beside_first(call, given[0], v) for v in given[1:2]]
     scope: Scope = call.scope
     own = scope.graph.library.functions.get((call.domain, call.op_type, call.overload))
     if own is not None:
@@ -287,6 +289,12 @@ def evaluate(call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
         return _made(call, given) if made is None else made
     except ZeroDivisionError:
         raise ValueError(f"{call}: an attribute is zero that its inputs are divided by") from None
+
+
+def _beside_first(call: NodeCall, x: Value, y: Value) -> Value:
+    """Return a second operand as it broadcasts to the first: before opset 7 it may begin at any axis of that."""
+    axis = call["axis"] if call["broadcast"] else 1 if call.op_type == "PRelu" and y.ndim == 1 else None
+    return y if axis is None else y.reshape((*y.shape, *(1,) * (x.ndim - axis % x.ndim - y.ndim)))
 
 
 def _made(call: NodeCall, given: Sequence[Value]) -> tuple[Value, ...]:

@@ -316,6 +316,8 @@ def _upsample(call: NodeCall, x: Value, scales: Value = None) -> Value:
     if call["mode"] not in (None, "nearest"):
         return NotImplemented
     factors = call["scales"] if scales is None else host(scales).tolist()
+    if call["height_scale"] is not None:  # of opset 1
+        factors = [1.0, 1.0, call["height_scale"], call["width_scale"]]
     for axis, factor in enumerate(factors):
         n = math.floor(x.shape[axis] * factor)
         if n != x.shape[axis]:

@@ -45,7 +45,8 @@ def _max_roi_pool(call: NodeCall, x: Value, regions: Value) -> Value:
 
 
 def _per_channel(x: Value, v: Value) -> Value:
-    return dx.reshape(v, (-1, *(1,) * (x.ndim - 2)))
+    """Return parameters as they broadcast to `x`: one for each channel, before opset 9 also for each element."""
+    return dx.reshape(v, (-1, *(1,) * (x.ndim - 2))) if v.ndim == 1 else v
 
 
 def _scaled(call: NodeCall, x: Value, scale: Value, bias: Value, mean: Value, var: Value) -> Value:
@@ -163,6 +164,9 @@ def _axes(call: NodeCall, x: Value) -> list[PoolAxis]:
             n_windows = (-(-room // stride) if call["ceil_mode"] else room // stride) + 1
             # No window begins in the pads behind the axis.
             n_windows -= bool(call["ceil_mode"]) and (n_windows - 1) * stride >= n + before
+            if n_windows < 1:
+                there = f"{n + before + after} along axis {i + 2} and its pads"
+                raise ValueError(f"{call}: a window reaches over {reach} elements, of {there}")
         axes.append(PoolAxis(n, k, stride, dilation, before, after, n_windows))
     return axes
 

@@ -19,6 +19,8 @@ def _coerced(function: Callable[[Value, int], Value]) -> Row:
 
     def row(call: NodeCall, x: Value) -> Value:
         axis = call["axis"]
+        if not x.size:
+            return x
         if call.opset >= 13:
             return dx.astype(function(x, axis), x.dtype, copy=False)
         lead = axis + x.ndim if axis < 0 else axis
