@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Unpack
 
 from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
 from distarray.composed.placing import WhereAndLayout, spells_where
+from distarray.io.replacing import replacing
 from distarray.io.stores import from_store, in_order, read_before
 from distarray.kernels.files import FileState
 from distarray.kernels.stores import Box, pieces, slices_of
@@ -138,7 +140,8 @@ def to_hdf5(
     file, name
         Path of the file, and the dataset in it; groups on the way are made.
     mode
-        "a" adds to the file, "w" makes a new one, "w-" refuses to if it is there, "r+" refuses if it is not.
+        "a" adds to the file, "w" makes a new one, which takes the place of the old one when it is complete, "w-"
+        refuses to if it is there, "r+" refuses if it is not.
     attributes
         Of the dataset.
     **options
@@ -155,8 +158,10 @@ def to_hdf5(
     x = x if isinstance(x, DistArray) else asarray(x)
     if x.dtype.kind in "mM":
         raise TypeError(f"to_hdf5: HDF5 has no {x.dtype}; x.astype('int64') keeps its numbers")
-    read_before(x, os.path.realpath(os.fspath(file)))
-    with h5py.File(file, mode) as opened:
+    path = os.path.realpath(os.fspath(file))
+    if mode != "w":  # a new file takes the place of the old one when that was read
+        read_before(x, path)
+    with replacing(path) if mode == "w" else nullcontext(path) as target, h5py.File(target, mode) as opened:
         if name in opened:
             raise ValueError(
                 f"to_hdf5: {os.fspath(file)} has {name!r} already; delete it with h5py, or use another name"

@@ -27,7 +27,8 @@ def replacing(path: str) -> Iterator[str]:
     """
     path = os.path.realpath(path)  # a link stays one, as when it is opened for writing
     old = _to_replace(path)
-    partial = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.part")
+    # What the name ends in stays: it may say how the file is packed.
+    partial = os.path.join(os.path.dirname(path), f".part.{uuid.uuid4().hex}.{os.path.basename(path)}")
     is_only_whole_one = False
     try:
         yield partial
@@ -61,6 +62,8 @@ def _to_replace(path: str) -> os.stat_result | None:
         raise
     if stat.S_ISDIR(old.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(old.st_mode):  # a device, or a pipe
+        raise OSError(errno.EINVAL, "no file that a new one could replace; open it, and give the open file", path)
     if not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
     return old

@@ -6,8 +6,8 @@ Text has no places that a task could begin at.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
 from distarray.composed.placing import taken_where
 from distarray.expr.bind import check_mask
+from distarray.io.npy import path_of
+from distarray.io.replacing import replacing
 from distarray.io.stores import in_order
 
 
@@ -78,7 +80,7 @@ def savetxt(
 ) -> None:
     """Write an array of one or two axes as text, as ``numpy.savetxt`` does.
 
-    Computes the array, and brings its rows here, a few at a time.
+    Computes the array, and brings its rows here, a few at a time. A path names a file that appears when it is complete.
 
     Parameters
     ----------
@@ -107,8 +109,17 @@ def savetxt(
             )
 
 
-def _writable(fname: Any, encoding: str | None) -> Any:
+@contextmanager
+def _writable(fname: Any, encoding: str | None) -> Iterator[Any]:
     if not isinstance(fname, str | os.PathLike):
-        return nullcontext(fname)
-    open(fname, "wb").close()  # numpy packs what the name says, and opens only what is there
-    return np.lib.npyio.DataSource().open(os.fspath(fname), "wt", encoding or "latin1")
+        yield fname
+        return
+    path = path_of(fname)
+    if os.path.exists(path) and not os.path.isfile(path):  # a device, or a pipe
+        with open(path, "w", encoding=encoding or "latin1") as stream:
+            yield stream
+        return
+    with replacing(path) as new:
+        open(new, "xb").close()  # numpy packs what the name says, and opens only what is there
+        with np.lib.npyio.DataSource().open(new, "wt", encoding or "latin1") as stream:
+            yield stream

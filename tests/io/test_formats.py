@@ -113,6 +113,27 @@ def test_a_failed_dataset_is_not_there(tmp_path: Path) -> None:
         assert not list(file)
 
 
+def test_a_new_hdf5_file_takes_the_place_of_the_old_one_when_it_is_complete(tmp_path: Path) -> None:
+    pytest.importorskip("h5py")
+    path = tmp_path / "a.h5"
+    dx.to_hdf5(A, path, "x")
+    for broken, options in ((unreadable(tmp_path), {}), (dx.ones(4), {"chunks": "all"})):
+        with pytest.raises((FileNotFoundError, ValueError)):
+            dx.to_hdf5(broken, path, "y", mode="w", **options)
+        assert_equal(dx.from_hdf5(path, "x"), A)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.h5"]
+    dx.to_hdf5(dx.from_hdf5(path, "x") + 1, path, "x", mode="w")
+    assert_equal(dx.from_hdf5(path, "x"), A + 1)
+
+
+def unreadable(folder: Path) -> dx.DistArray:
+    """Return an array whose file is gone."""
+    np.save(folder / "gone.npy", A)
+    x = dx.load(folder / "gone.npy")
+    os.unlink(folder / "gone.npy")
+    return x
+
+
 # -- Parquet -------------------------------------------------------------------------------------------------------
 
 
@@ -283,6 +304,29 @@ def test_text_is_numpys(tmp_path: Path, monkeypatch: Any, x: np.ndarray, options
         dx.savetxt(tmp_path / "x.gz", x, **options)
         assert_equal(dx.loadtxt(tmp_path / "x.gz", delimiter=options.get("delimiter"), team=T4), np.loadtxt(
             tmp_path / "numpy", delimiter=options.get("delimiter")))  # fmt: skip
+
+
+def test_text_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    dx.savetxt(path, A)
+    for broken, options in ((unreadable(tmp_path), {}), (dx.asarray(A), {"fmt": "%d %d"})):
+        with pytest.raises((FileNotFoundError, ValueError, AttributeError)):
+            dx.savetxt(path, broken, **options)
+        assert_equal(dx.loadtxt(path), A)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt.gz"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_pipes_are_written_to_and_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    dx.savetxt(path, dx.arange(2), "%d")
+    assert os.read(reader, 100) == b"0\n1\n"
+    os.close(reader)
+    with pytest.raises(OSError, match="no file that a new one could replace"):
+        dx.arange(3).tofile(path)
+    assert path.is_fifo()
 
 
 def test_text_is_read_as_numpy_reads_it() -> None:

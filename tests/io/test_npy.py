@@ -450,7 +450,7 @@ def test_a_failed_copy_over_a_file_with_hard_links_keeps_the_array(
     monkeypatch.setattr("shutil.copyfileobj", failing)
     with pytest.raises(type(error)) as raised:
         dx.save(file, dx.arange(7.0))
-    (kept,) = file.parent.glob(".*.part")
+    (kept,) = file.parent.glob(".part.*")
     assert str(kept) in "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
     assert getattr(raised.value, "errno", None) == getattr(error, "errno", None)
     np.testing.assert_array_equal(np.load(kept), np.arange(7.0))
