@@ -57,6 +57,12 @@ class DatasetStore(NamedTuple):
                 part[...] = dataset[slices_of(piece)]
 
 
+def _store_of(dataset: Any, state: FileState) -> DatasetStore:
+    if dataset.shape is None:
+        raise TypeError(f"{state.path}, {dataset.name}: the dataset has no elements, and no shape")
+    return DatasetStore(state, dataset.name, dataset.shape, dataset.dtype, dataset.chunks)
+
+
 def _h5py() -> Any:
     return import_extra("h5py", "reading and writing HDF5 files", "hdf5")
 
@@ -86,7 +92,7 @@ def from_hdf5(
     KeyError
         If there is no dataset of this name: says which there are.
     TypeError
-        If its elements are of a dtype that a DistArray cannot have.
+        If its elements are of a dtype that a DistArray cannot have, or it has no shape.
 
     Examples
     --------
@@ -100,9 +106,11 @@ def from_hdf5(
     """
     h5py = _h5py()
     if isinstance(file, h5py.Dataset):
+        if name is not None:
+            raise ValueError(f"from_hdf5: name={name!r} is for files, but {file.name} is a dataset")
         file.file.flush()
-        path, dataset = os.path.realpath(file.file.filename), file
-        store = DatasetStore(FileState.of(path), dataset.name, dataset.shape, dataset.dtype, dataset.chunks)
+        path = os.path.realpath(file.file.filename)
+        store = _store_of(file, FileState.of(path))
     else:
         path = os.path.realpath(os.fspath(file))
         state = FileState.of(path)
@@ -112,7 +120,7 @@ def from_hdf5(
                 there: list[str] = []
                 opened.visititems(lambda key, item: there.append(key) if isinstance(item, h5py.Dataset) else None)
                 raise KeyError(f"{path} has no dataset {name!r}; it has {', '.join(there) or 'none'}")
-            store = DatasetStore(state, dataset.name, dataset.shape, dataset.dtype, dataset.chunks)
+            store = _store_of(dataset, state)
     try:
         return from_store(store, **where)
     except TypeError as error:

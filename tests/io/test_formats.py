@@ -85,7 +85,7 @@ def test_hdf5_reads_each_chunk_once_and_when_it_is_needed(tmp_path: Path, monkey
 
 
 def test_hdf5_says_what_is_wrong(tmp_path: Path) -> None:
-    pytest.importorskip("h5py")
+    h5py = pytest.importorskip("h5py")
     path = tmp_path / "a.h5"
     dx.to_hdf5(A, path, "g/x")
     with pytest.raises(KeyError, match=r"no dataset 'y'; it has g/x"):
@@ -96,6 +96,13 @@ def test_hdf5_says_what_is_wrong(tmp_path: Path) -> None:
         dx.to_hdf5(A, path, "g/x")
     with pytest.raises(TypeError, match=r"astype\('int64'\)"):
         dx.to_hdf5(np.zeros(3, "M8[s]"), path, "dates")
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["null"] = h5py.Empty("f8")
+        file["x"] = A
+        with pytest.raises(TypeError, match="/null: the dataset has no elements, and no shape"):
+            dx.from_hdf5(file["null"])
+        with pytest.raises(ValueError, match="name='y' is for files, but /x is a dataset"):
+            dx.from_hdf5(file["x"], "y")
     x = dx.from_hdf5(path, "g/x")
     dx.to_hdf5(A, path, "more")
     with pytest.raises(OSError, match="has changed since"):
