@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
+from distarray.arguments import entry_by_axis, shown
 from distarray.array import window
 from distarray.array.array import DistArray
 from distarray.array.chunks import sharding_of_chunks
@@ -181,6 +182,23 @@ def read_before(x: DistArray, place: str) -> None:
             )
         window.run(node)  # to its end: on a cluster tasks would still read what is written
     keep_what_reads(place)
+
+
+def region_of(region: Any, shape: Shape) -> list[tuple[int, int]]:
+    """Return (start, stop) per axis of a region of an array that is said by slices; axes that are not said are whole.
+
+    >>> region_of(slice(-2, None), (5, 3)), region_of(..., (5,))
+    ([(3, 5), (0, 3)], [(0, 5)])
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    entries = entry_by_axis(region if isinstance(region, tuple | list) else [region], len(shape))
+    if len(entries) != len(shape) or not all(isinstance(e, slice) and e.step in (None, 1) for e in entries):
+        raise ValueError(f"region={shown(region)} must be slices of step 1, at most one for each axis of {shape}")
+    return [e.indices(n)[:2] for e, n in zip(entries, shape, strict=True)]
 
 
 def in_order(x: DistArray, grain: Shape | None = None) -> Iterator[tuple[Box, HostArray]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import shown
 from distarray.array.array import DistArray, without_dasks
 from distarray.array.chunks import Chunks, sharding_of_chunks
 from distarray.array.environment import TeamLike, environment
@@ -25,7 +26,7 @@ from distarray.deferral import waiting
 from distarray.dtypes import as_dtype
 from distarray.errors import MemoryBudgetError, NotSupportedError
 from distarray.io.dask import from_dask
-from distarray.io.stores import compute_kept, to_store
+from distarray.io.stores import compute_kept, region_of, to_store
 from distarray.io.xarray_view import XarrayView, viewed
 from distarray.kernels.stores import SlicedStore
 from distarray.ops.stores import read_store
@@ -311,21 +312,21 @@ def _write_lock(lock: Any) -> Any:
 
 
 def _store(sources: Sequence[Any], targets: Sequence[Any], lock: Any, regions: Sequence[Any]) -> None:
-    starts = [_starts(region, x.ndim) for x, region in zip(sources, regions, strict=True)]
     arrays = [x._seen_as(DistArray) for x in sources]
+    starts = [_starts(x, target, region) for x, target, region in zip(arrays, targets, regions, strict=True)]
     compute_kept([x.__dx_node__() for x in arrays])
     for x, target, at in zip(arrays, targets, starts, strict=True):
         to_store(x, SlicedStore(target, lock), at)
 
 
-def _starts(region: Any, ndim: int) -> tuple[int, ...]:
+def _starts(x: DistArray, target: Any, region: Any) -> tuple[int, ...]:
     """Return where an array begins in its target."""
-    if region is None or region is Ellipsis:
-        return (0,) * ndim
-    region = region if isinstance(region, tuple) else (region,)
-    if any(not isinstance(part, slice) or part.step not in (None, 1) for part in region):
-        raise NotSupportedError(f"regions={region}: arrays are stored to slices without steps")
-    return (*[part.start or 0 for part in region], *[0] * (ndim - len(region)))
+    if region is None:  # axes of a file may have no extent before they are written
+        return (0,) * x.ndim
+    bounds = region_of(region, tuple(target.shape))
+    if (there := tuple([hi - lo for lo, hi in bounds])) != x.shape:
+        raise ValueError(f"an array of shape {x.shape} does not fit {there}, region={shown(region)} of {target.shape}")
+    return tuple([lo for lo, _ in bounds])
 
 
 def _normal(chunks: Any, shape: Any, dtype: Any, limit: Any = None, previous: Any = None) -> Chunks:

@@ -16,12 +16,12 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from distarray.arguments import choice, entry_by_axis, normalize_axis, shown
+from distarray.arguments import choice, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
 from distarray.composed.placing import WhereAndLayout, environment_of, spells_where
 from distarray.expr.expr import Environment
-from distarray.io.stores import from_store, read_before, to_store
+from distarray.io.stores import from_store, read_before, region_of, to_store
 from distarray.kernels.stores import Box, pieces, slices_of
 from distarray.lazy import import_extra
 from distarray.types import DType, HostArray, Shape
@@ -413,17 +413,10 @@ def _origin(x: DistArray, array: Any, region: Any, append_dim: int | str | None)
 
 def _region(array: Any, region: Any) -> list[tuple[int, int]]:
     """Return (start, stop) per axis."""
-    shape = tuple(array.shape)
     if isinstance(region, Mapping):
         by_axis = {_axis(array, name, "region"): entry for name, entry in region.items()}
-        entries = [by_axis.get(axis, slice(None)) for axis in range(len(shape))]
-    else:
-        entries = entry_by_axis(region if isinstance(region, tuple | list) else [region], len(shape))
-    if len(entries) > len(shape) or not all(isinstance(e, slice) and e.step in (None, 1) for e in entries):
-        raise ValueError(
-            f"to_zarr: region={shown(region)} must be slices of step 1, at most one for each axis of {shape}"
-        )
-    return [e.indices(n)[:2] for e, n in zip(entries, shape, strict=True)]
+        region = tuple([by_axis.get(axis, slice(None)) for axis in range(array.ndim)])
+    return region_of(region, tuple(array.shape))
 
 
 def _undo(array: Any, before: Shape, *, is_new: bool) -> None:

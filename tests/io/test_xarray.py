@@ -322,6 +322,7 @@ class Target:
 
     def __init__(self, shape: tuple[int, ...], chunks: tuple[int, ...] | None = None) -> None:
         self.values = np.full(shape, np.nan)
+        self.shape = shape
         self.written: list[Any] = []
         if chunks is not None:
             self.chunks = chunks
@@ -350,8 +351,23 @@ def test_storing_later(view: XarrayView) -> None:
     assert target.written == []
     later.compute()
     np.testing.assert_array_equal(target.values, VALUES)
-    with pytest.raises(dx.NotSupportedError, match="without steps"):
-        manager.store([view], [target], regions=[(slice(0, 7, 2), slice(None))])
+
+
+def test_a_region_is_where_an_array_goes(view: XarrayView) -> None:
+    target = Target((9, 4))
+    manager.store([view], [target], regions=[slice(-7, None)])
+    np.testing.assert_array_equal(target.values[2:], VALUES)
+    assert np.isnan(target.values[:2]).all()
+    target.written.clear()
+    for region, text in (
+        ((slice(0, 7, 2), slice(None)), "slices of step 1"),
+        ((slice(0, 8),), r"shape \(7, 4\) does not fit \(8, 4\)"),
+        ((slice(4, 20),), r"does not fit \(5, 4\)"),
+        ((slice(7), slice(4), slice(1)), "at most one for each axis"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            manager.store([view], [target], regions=[region])
+    assert target.written == []
 
 
 def weather() -> Any:
