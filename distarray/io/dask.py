@@ -20,8 +20,10 @@ from distarray.array.chunks import sharding_of_chunks
 from distarray.array.environment import TeamLike, environment
 from distarray.composed.placing import Where
 from distarray.dtypes import as_dtype
+from distarray.expr.bind import check_mask
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
 from distarray.kernels.devices import backend_for
+from distarray.kernels.user_functions import cast_block
 from distarray.lazy import loaded
 from distarray.runtime.promised import PromisedBlocks, Sources
 from distarray.sharding.sharding import Sharding
@@ -58,7 +60,8 @@ def from_dask(
     Raises
     ------
     TypeError
-        If `array` is no ``dask.array``, or its chunks or elements are nothing that a DistArray can have.
+        If `array` is no ``dask.array``, or its chunks or elements are nothing that a DistArray can have; at the first
+        use, if a chunk turns out to be of another kind of number, or masked.
     ValueError
         If the extents of chunks are not known; at the first use, if a chunk turns out to be of another shape.
 
@@ -183,7 +186,8 @@ def _block(chunk: Any, extents: Shape, dtype: DType, device: str, member: int, c
         return backend.empty(extents, dtype)
     if np.shape(chunk) != tuple(extents):
         raise ValueError(f"a chunk of the dask.array has shape {np.shape(chunk)}, but its chunks say {tuple(extents)}")
+    check_mask(chunk, "from_dask")
     host: HostArray = np.asarray(chunk)
-    if copy or host.base is not None or host.dtype != dtype or not host.flags.c_contiguous or not host.flags.writeable:
-        host = np.array(host, dtype=dtype, order="C")
-    return backend.adopt(host)
+    made = cast_block(host, dtype, "a chunk of the dask.array")
+    is_others = made is host and (copy or host.base is not None or not host.flags.writeable)
+    return backend.adopt(np.array(made, order="C") if is_others or not made.flags.c_contiguous else made)

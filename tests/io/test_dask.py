@@ -108,6 +108,19 @@ def test_what_is_no_array_of_known_chunks_is_refused() -> None:
         )
 
 
+@pytest.mark.parametrize("cluster", [None, pytest.param("cluster4", marks=pytest.mark.cluster)])
+def test_a_chunk_of_another_kind_of_number_is_no_part_of_the_array(cluster: Any, request: Any) -> None:
+    team = TEAMS[1] if cluster is None else request.getfixturevalue(cluster) and dx.current_team()
+    halves = da.ones(8, chunks=4).map_blocks(lambda block: block / 2, dtype=int)
+    with pytest.raises(TypeError, match=r"a chunk of the dask\.array gave float64 where dtype=int64 was promised"):
+        dx.from_dask(halves, team=team).compute()
+    masked = dask.delayed(lambda: np.ma.masked_less(A, 0))()
+    with pytest.raises(TypeError, match="a masked array, whose mask would be lost"):
+        dx.from_delayed(masked, A.shape, A.dtype, team=team).compute()
+    swapped = dask.delayed(lambda: np.asfortranarray(A.astype(">f4")))()
+    assert_equal(dx.from_delayed(swapped, A.shape, "f8", team=team), A.astype("f4").astype("f8"))
+
+
 def test_chunks_are_made_at_the_first_use(thread_team: Any) -> None:
     made: list[int] = []
 
