@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import multiprocessing
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 
 import distarray as dx
 from distarray import forks
+from distarray.diagnostics import progress_bars
 from distarray.runtime.members import LOCK
 
 PACKAGE = Path(dx.__file__).parent
@@ -63,6 +65,25 @@ def test_a_forked_process_waits_for_no_thread_of_its_parent() -> None:
         process.join(30)
     x = np.arange(400_000.0)
     assert found == (pytest.approx(2 * x.sum() + x[:-1].sum()), True)
+
+
+def show(end: Any) -> None:
+    with dx.progress(bar="plain", file=io.StringIO()):
+        end.send(True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process is a fork there")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_progress_is_shown_in_a_process_that_is_forked_while_it_begins_to_be_shown() -> None:
+    here, there = multiprocessing.get_context("fork").Pipe()
+    with progress_bars._display._lock:
+        process = multiprocessing.get_context("fork").Process(target=show, args=(there,))
+        process.start()
+    try:
+        assert here.poll(30) and here.recv()
+    finally:
+        process.kill()
+        process.join(30)
 
 
 def leave(lock: Any, end: Any) -> None:

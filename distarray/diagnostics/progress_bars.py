@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TextIO
 
 from distarray.arguments import choice
+from distarray.forks import free_in_child
 from distarray.lazy import loaded
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.progress import Board, Look, put_up, take_down
@@ -160,7 +161,7 @@ class _Display:
     """The _Display is the thread that draws, while at least one block wants it; there is one in a process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = free_in_child(threading.Lock())
         self._n_blocks = 0
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
