@@ -192,7 +192,9 @@ def _of_versions(everybody: Mapping[str, Facts]) -> Iterator[Finding]:
         )
     if not differ:
         shown = ", ".join(f"{name} {of[name]['client']}" for name in ("distarray", "dask", "numpy") if name in of)
-        yield Finding("ok", "versions", f"the same on client, scheduler and {len(everybody) - 2} workers: {shown}")
+        n = len(everybody.keys() - {"client", "scheduler"})
+        others = ", scheduler" if "scheduler" in everybody else ""
+        yield Finding("ok", "versions", f"the same on client{others} and {n} worker{'s' * (n != 1)}: {shown}")
 
 
 def _grouped(values: Mapping[str, Any]) -> dict[Any, list[str]]:

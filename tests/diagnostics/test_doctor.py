@@ -105,6 +105,13 @@ def test_what_is_wrong_is_said(path: str, value: Any, verdict: str, what: str, w
     assert found[0].advice or verdict == "note" or what == "GPUs"
 
 
+def test_versions_are_those_of_who_answered() -> None:
+    gone = {"error": "OSError: gone"}
+    for path, where in {"scheduler": "client and 2 workers", "workers/w2": "client, scheduler and 1 worker"}.items():
+        (found,) = [f.found for f in findings(put(record(), path, gone)) if f.what == "versions"]
+        assert found.startswith(f"the same on {where}: ")
+
+
 def test_threads_beyond_the_cores_of_a_host() -> None:
     made = record()
     for facts in made["workers"].values():
