@@ -60,7 +60,8 @@ def _without_gaps(name: str, neutral: float) -> _Reduction:
 def _mean(x: Any, codes: Any, n: int, ddof: float) -> Any:
     """Return sums over the numbers of values less `ddof`; nan where none are left, without a warning."""
     left = _count(x, codes, n, 0) - ddof
-    return _without_gaps("sum", 0)(x, codes, n, 0) / where(left > 0, left, math.nan)
+    means = _without_gaps("sum", 0)(x, codes, n, 0) / where(left > 0, left, 1)
+    return where(left > 0, means, math.nan)
 
 
 def _variance(x: Any, codes: Any, n: int, ddof: float) -> Any:
@@ -129,6 +130,8 @@ def segments(name: str, *, ddof: float = 0) -> Any:
         chunk=None,
         combine=None,
         fill_value=_OF_NOTHING.get(kind, math.nan),
+        # Where nobody says another one.
+        **({"final_fill_value": 1} if name == "prod" else {}),
         final_dtype=_DTYPES.get(kind, np.floating if kind in ("mean", "var", "std") else None),
         preserves_dtype=kind in ("max", "min", "first", "last"),
     )

@@ -59,9 +59,13 @@ def test_groups_that_are_empty_and_two_at_once() -> None:
     a = weather("f8").assign_coords(odd=("time", np.arange(20) % 2))
     ours = dx.asarray(a.values).to_xarray(a.dims, a.coords, a.name)
     groups = {"expected_groups": np.arange(6)}
-    for name in ("nanmean", "nansum", "max", "count"):
+    for name in ("nanmean", "nansum", "max", "count", "prod"):
         expected = xarray_reduce(a, "kind", func=name, skipna=False, **groups)
         xr.testing.assert_allclose(xarray_reduce(ours, "kind", func=segments(name), **groups).compute(), expected)
+    products = xarray_reduce(ours.fillna(1).astype("i4"), "kind", func=segments("prod"), **groups)
+    assert products[:, 4:].values.tolist() == [[1, 1]] * 3
+    turned = xarray_reduce(ours * 1j, "kind", func=segments("nanmean"), **groups).compute()
+    xr.testing.assert_allclose(turned, xarray_reduce(a, "kind", func="nanmean", skipna=False, **groups) * 1j)
     xr.testing.assert_allclose(
         xarray_reduce(ours, "kind", "odd", func=segments("nanmean")).compute(),
         xarray_reduce(a, "kind", "odd", func="nanmean", skipna=False),
