@@ -86,7 +86,10 @@ class ColumnStore(NamedTuple):
                         f"which an array of {self.dtype} cannot have; give dtype='float64' to read them as nan"
                     )
                 part = out[first - lo : last - lo]
-                (part[:, i] if others else part)[...] = column.to_numpy()
+                part, values = part[:, i] if others else part, column.to_numpy()
+                part[...] = values
+                if column.null_count and values.dtype.kind in "mM" and self.dtype.kind in "fc":
+                    part[np.isnat(values)] = np.nan
 
 
 def _opened(url: str, options: Mapping[str, Any]) -> Any:
@@ -126,6 +129,8 @@ def from_parquet(
 
     Raises
     ------
+    ValueError
+        If `columns` names none.
     KeyError
         If there is no column of a name: says which there are.
     FileNotFoundError
@@ -139,9 +144,11 @@ def from_parquet(
         with _opened(urls[0], options) as file:
             columns = file.schema_arrow.names
     names = (columns,) if isinstance(columns, str) else tuple(sequence(columns, "columns", "names"))
+    if not names:
+        raise ValueError("from_parquet: columns=() names none; an array has one column at least")
     groups, dtypes = _footers(urls, names, options)
     try:
-        wanted = as_dtype(np.result_type(*dtypes) if dtype is None else dtype)
+        wanted = as_dtype(_common(dtypes) if dtype is None else dtype)
     except TypeError as error:
         raise TypeError(f"from_parquet: columns {', '.join(names)}: {error}") from None
     n_rows = groups[-1].stop if groups else 0
@@ -183,12 +190,26 @@ def _footers(
             for name in names:
                 if name not in schema.names:
                     raise KeyError(f"{url} has no column {name!r}; it has {', '.join(schema.names)}")
-                dtypes.append(np.dtype(schema.field(name).type.to_pandas_dtype()))
+                try:
+                    dtypes.append(np.dtype(schema.field(name).type.to_pandas_dtype()))
+                except (TypeError, NotImplementedError):
+                    kind = schema.field(name).type
+                    raise TypeError(f"{url}: column {name!r} has {kind}, of which NumPy has no elements") from None
             for number in range(file.num_row_groups):
                 n_rows = file.metadata.row_group(number).num_rows
                 groups.append(RowGroup(url, number, row, row + n_rows))
                 row += n_rows
     return groups, dtypes
+
+
+def _common(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """Return the dtype to which all promote; TypeError if they have none, as dates and time spans, of which NumPy makes
+    dates.
+    """
+    common = np.result_type(*dtypes)
+    if not all(np.can_cast(dtype, common, "same_kind") for dtype in dtypes):
+        raise TypeError(f"there is no common dtype of {', '.join(map(str, dict.fromkeys(dtypes)))}; say dtype=")
+    return common
 
 
 def _cut(store: ColumnStore, env: Environment) -> Sharding | None:

@@ -188,6 +188,30 @@ def test_parquet_columns(tmp_path: Path) -> None:
         dx.from_parquet(tmp_path / "none.parquet", "i")
 
 
+def test_parquet_columns_that_are_no_numbers(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    days = np.array(["2020-01-01", "2020-01-02", "NaT"], "M8[us]")
+    columns = {
+        "day": days,
+        "span": pa.array([0, None, 2], pa.duration("s")),
+        "zone": pa.array([0, 1, 2], pa.timestamp("us", tz="UTC")),
+        "word": pa.array(list("aba")).dictionary_encode(),
+        "time": pa.array([0, 1, 2], pa.time64("us")),
+    }
+    pq.write_table(pa.table(columns), path)
+    assert_equal(dx.from_parquet(path, "day"), days)
+    assert_equal(dx.from_parquet(path, "span", "f8"), np.array([0, np.nan, 2]))
+    assert_equal(dx.from_parquet(path, ["span", "span"], "f4"), np.array([[0] * 2, [np.nan] * 2, [2] * 2], "f4"))
+    for name, kind in {"zone": "timestamp", "word": "dictionary", "time": "time64"}.items():
+        with pytest.raises(TypeError, match=f"column '{name}' has {kind}.* NumPy has no elements"):
+            dx.from_parquet(path, name)
+    with pytest.raises(TypeError, match=r"no common dtype of datetime64\[us\], timedelta64\[s\]"):
+        dx.from_parquet(path, ["day", "span"])
+    with pytest.raises(ValueError, match="names none"):
+        dx.from_parquet(path, [])
+
+
 def test_parquet_files_of_a_folder_follow_each_other(tmp_path: Path, monkeypatch: Any) -> None:
     for k in range(3):
         table(tmp_path / f"{k}.parquet", np.s_[k * 30 : k * 40 + 10], row_group_size=9)
