@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.io.onnx.crossings import Crossing, crossings_of, held_bytes, is_known, shared_elements
+from distarray.io.onnx.crossings import Crossing, crossings_of, held_bytes, is_known, shard_sizes
 from distarray.io.onnx.forms import TensorForm
 from distarray.io.onnx.graph import AnnotatedGraph, GraphInference
 from distarray.io.onnx.parallel_loops import Meeting
@@ -80,8 +80,7 @@ def _kernel_seconds(met: Meeting, num_devices: int, itemsize: int, rates: Rates)
     whole = prod([int(sizes.get(loop) or 1) for loop in names if loop not in met.cuts])
     points = np.full(1, whole, float)
     for loop, cut in met.cuts.items():
-        each = shared_elements(cut, (), int(sizes[loop] or 0)).sum(axis=1)
-        points = np.multiply.outer(points, each).ravel()
+        points = np.kron(points, shard_sizes(cut, int(sizes[loop] or 0)))
     work = np.zeros(num_devices)
     for n, devices in zip(points, met.held, strict=True):
         work[list(devices)] += n

@@ -156,15 +156,15 @@ def reduced(tensor: str, partial: TensorForm, target: TensorForm, n: int, num_de
     collective = "reduce" if all(len(owners) == 1 for owners in target.owners) else "all-reduce"
     if len(target.owners) > len(partial.owners):
         collective = "reduce-scatter"
-    common = _overlaps(partial, target)
-    have, need = _holders(partial, num_devices), _holders(target, num_devices)
-    if common is None:
-        return Crossing(tensor, collective, True, np.zeros(num_devices))
-    parts = np.minimum(n, have.sum(axis=0))  # those on one device are combined there
     combining = target.shares()
+    common, shares = _overlaps(partial, target), _overlaps(partial, combining)
+    if common is None or shares is None:
+        return Crossing(tensor, collective, True, np.zeros(num_devices))
+    have, need = _holders(partial, num_devices), _holders(target, num_devices)
+    parts = np.minimum(n, have.sum(axis=0))  # those on one device are combined there
     # By shard of the partial results and device the elements that are combined there; who has no part gets one more.
     combined = np.zeros((len(partial.owners), num_devices), np.int64)
-    for at, (device,) in zip(_overlaps(partial, combining).T, combining.owners, strict=True):
+    for at, (device,) in zip(shares.T, combining.owners, strict=True):
         combined[:, device] += at
     elements = ((parts[:, None] - have.T) * combined).sum(axis=0) + need @ common.sum(axis=0) - combined.sum(axis=0)
     messages = need.astype(int) @ ((common > 0) * np.add.outer(parts - 1, need.sum(axis=0) - 1)).sum(axis=0)
@@ -175,7 +175,8 @@ def reduced(tensor: str, partial: TensorForm, target: TensorForm, n: int, num_de
 
 def held_bytes(form: TensorForm, num_devices: int, itemsize: int) -> Any:
     """Return the bytes of a tensor that each device has; all sizes are known."""
-    return itemsize * (_holders(form, num_devices) @ _overlaps(form, form).sum(axis=1))
+    sizes = [shard_sizes(cut, int(n or 0)) for n, cut in zip(form.shape or (), form.cuts, strict=True)]
+    return itemsize * (_holders(form, num_devices) @ reduce(np.kron, sizes, np.ones(1, np.int64)))
 
 
 def is_known(form: TensorForm) -> bool:
@@ -203,6 +204,12 @@ def _counted(crossing: Crossing, source: TensorForm, target: TensorForm, itemsiz
 # -- elements of shards -----------------------------------------------------------------------------------------------
 
 
+def shard_sizes(cut: AxisCut, n: int) -> Any:
+    """Return the elements of each shard of an axis of `n`."""
+    entries = [(size if isinstance(size, int) else n, k) for size, k in cut or ((n, 1),)]
+    return reduce(np.kron, [np.diff(boundaries(size, k)) for size, k in entries])
+
+
 @lru_cache(maxsize=1024)
 def _shard_of(cut: AxisCut, n: int) -> Any:
     """Return the shard of each index of an axis."""
@@ -215,7 +222,7 @@ def _shard_of(cut: AxisCut, n: int) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def shared_elements(a: AxisCut, b: AxisCut, n: int) -> Any:
+def _shared_elements(a: AxisCut, b: AxisCut, n: int) -> Any:
     """Return the elements that each shard of one cut of an axis has in common with each of another."""
     rows, columns = n_shards(a), n_shards(b)
     if max(len(a), len(b)) <= 1:  # plain cuts: no element is looked at
@@ -241,7 +248,7 @@ def _overlaps(a: TensorForm, b: TensorForm) -> Any:
     fused = [n for n, x, y in zip(sizes, a.cuts, b.cuts, strict=True) if max(len(x), len(y)) > 1]
     if max([len(a.owners) * len(b.owners), *fused]) > MAX_PAIRS:
         return None
-    axes = [shared_elements(x, y, n) for x, y, n in zip(a.cuts, b.cuts, sizes, strict=True)]
+    axes = [_shared_elements(x, y, n) for x, y, n in zip(a.cuts, b.cuts, sizes, strict=True)]
     return reduce(np.kron, axes, np.ones((1, 1), np.int64))
 
 

@@ -15,7 +15,7 @@ from onnx_specs import spec
 import distarray as dx
 from distarray import __main__ as command
 from distarray.errors import MemoryBudgetError
-from distarray.io.onnx.crossings import redistributed, reduced
+from distarray.io.onnx.crossings import held_bytes, redistributed, reduced
 from distarray.io.onnx.forms import TensorForm
 
 onnx = pytest.importorskip("onnx")
@@ -370,3 +370,15 @@ def test_the_command_line_annotates_and_draws(tmp_path, capsys):
     ):
         assert command.main(wrong) == 2
         assert said in capsys.readouterr().err
+
+
+def test_forms_of_more_shards_than_pairs_are_counted_of_have_sizes():
+    n, each = 1024, 16
+    owners = tuple(frozenset(range(each * i, each * (i + 1))) for i in range(n))
+    form = TensorForm((4 * n,), (((4 * n, n),),), owners)
+    assert held_bytes(form, each * n, 8).tolist() == [32] * (each * n)
+    fine = TensorForm((5000,), (((5000, 2100),),), tuple(frozenset([i]) for i in range(2100)))
+    assert held_bytes(fine, 2100, 1).sum() == 5000
+    fused = TensorForm((12,), (((3, 2), (4, 3)),), tuple(frozenset([i]) for i in range(6)))
+    assert held_bytes(fused, 6, 1).tolist() == [1, 1, 2, 2, 2, 4]
+    assert reduced("x", form, form, each, each * n, 8).collective == "all-reduce"
