@@ -77,9 +77,10 @@ class RunningModel:
         """Return what follows for these inputs; that of the last run if nothing is new."""
         known = known_of({name: x for name, x in feeds.items() if hasattr(x, "shape")})
         key = known.shapes, {name: value.tolist() for name, value in known.constants.items()}, strict
-        if self._last is None or self._last[0] != key:
+        last = self._last  # another thread may run the model with other inputs meanwhile
+        if last is None or last[0] != key:
             graph = read_graph(self._model, known, self._folder)
             inference = infer_graph(graph, self._configuration, num_devices, strict=strict)
             raise_errors(inference.violations)
-            self._last = key, graph, inference
-        return self._last[1:]
+            self._last = last = key, graph, inference
+        return last[1:]

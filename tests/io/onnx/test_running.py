@@ -27,7 +27,9 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 from onnx_graphs import models  # noqa: E402
 
 from distarray.io.onnx import ShardingError, load  # noqa: E402
+from distarray.io.onnx.model import process_team  # noqa: E402
 from distarray.io.onnx.protobuf import spec_to_proto  # noqa: E402
+from distarray.io.onnx.running import RunningModel  # noqa: E402
 
 X = np.random.default_rng(0).standard_normal((8, 6)).astype("f4")
 W = np.random.default_rng(1).standard_normal((6, 8)).astype("f4")
@@ -642,3 +644,24 @@ def test_what_moves_on_a_cluster_is_what_the_plan_says(process_cluster):
         assert list(plan.collectives) == ([name] if name != "elementwise" else [])
         assert plan.nbytes == moved[name], name
     assert moved == {"elementwise": 0, "all-reduce": 256, "reduce-scatter": 128, "reduce": 128, "all-to-all": 96}
+
+
+def test_threads_run_one_model_with_inputs_of_several_sizes():
+    """What follows for the inputs of a run is what that run gets, whatever another thread runs meanwhile."""
+
+    class Model(RunningModel):
+        """A model whose last run is always one of another thread."""
+
+        @property
+        def _last(self):
+            return None, None, None
+
+        @_last.setter
+        def _last(self, value):
+            """Be overtaken."""
+
+    made = model(node("Relu", "x", "y", ("x", spec([0, 1], (0, "n", 2)))), shape=("n", 6))
+    running = Model(made, None, "team", process_team(2))
+    for n in (4, 6):
+        y = running.run({"x": X[:n]}, strict=True)["y"]
+        np.testing.assert_array_equal(np.asarray(y), np.maximum(X[:n], 0))
