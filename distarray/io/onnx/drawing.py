@@ -46,7 +46,7 @@ class ModelDrawing:
             for side, names in (("reads", node.inputs), ("makes", node.outputs)):
                 for name in dict.fromkeys(filter(None, names)):
                     moved = _moved(crossings, name, side == "makes")
-                    rows.append((*title, side, name, *self._form(here[name]), moved))
+                    rows.append((*title, side, name, *shown_form(here[name], self.model.num_devices), moved))
                     title = ("", "")
         return format_table(["node", "operator", "", "tensor", "shape/shards", "devices", "collective"], rows)
 
@@ -78,12 +78,12 @@ class ModelDrawing:
                     maker[name] = f"t{len(maker)}"
                     made.node(maker[name], text(name), shape="ellipse")
                 moved = _moved(crossings, name, False)
-                shape, devices = self._form(here[name])
+                shape, devices = shown_form(here[name], self.model.num_devices)
                 style = {"": {}, "slice": {"style": "dashed"}}.get(moved, {"color": "red", "fontcolor": "red"})
                 made.edge(maker[name], key, text(name, shape, f"on {devices}", moved), **style)
             maker.update((name, key) for name in node.outputs if name)
         for number, value in enumerate(self.model.model.graph.output):
-            shape, devices = self._form(self.inference.forms[value.name])
+            shape, devices = shown_form(self.inference.forms[value.name], self.model.num_devices)
             made.node(f"o{number}", text(value.name), shape="ellipse")
             if value.name in maker:
                 made.edge(maker[value.name], f"o{number}", text(value.name, shape, f"on {devices}"))
@@ -98,14 +98,18 @@ class ModelDrawing:
             pass
         return found
 
-    def _form(self, form: TensorForm) -> tuple[str, str]:
-        """Return shape with shards, and the devices of each shard."""
-        sizes = ["?" if n is None else str(n) for n in form.shape or ()] if form.shape is not None else ["?"]
-        cuts = [f"{n}/{n_shards(cut)}" if n_shards(cut) > 1 else n for n, cut in zip(sizes, form.cuts)]
-        if form.owners == (everywhere(self.model.num_devices),):
-            return " ".join(cuts) or "scalar", "all"
-        shards = [_shortened([str(d) for d in sorted(owners)], ",") for owners in form.owners]
-        return " ".join(cuts) or "scalar", _shortened(shards, " ")
+
+def shown_form(form: TensorForm, num_devices: int) -> tuple[str, str]:
+    """Return how tables say a form: its shape with shards, and the devices of each shard."""
+    if form.shape is None:
+        shape = "?"
+    else:
+        shards = [(n, n_shards(cut)) for n, cut in zip(form.shape, form.cuts, strict=True)]
+        said = [("?" if n is None else str(n)) + (f"/{k}" if k > 1 else "") for n, k in shards]
+        shape = " ".join(said) or "scalar"
+    if form.owners == (everywhere(num_devices),):
+        return shape, "all"
+    return shape, _shortened([_shortened([str(d) for d in sorted(owners)], ",") for owners in form.owners], " ")
 
 
 def _moved(crossings: tuple[Crossing, ...], name: str, is_after: bool) -> str:

@@ -5,7 +5,7 @@ table or as JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from distarray.errors import OnnxShardingError
 from distarray.io.onnx.annotation import annotate
-from distarray.io.onnx.drawing import draw
+from distarray.io.onnx.drawing import draw, shown_form
 from distarray.io.onnx.inference import check_num_devices
 from distarray.io.onnx.model import load, process_team
 from distarray.io.onnx.violations import Violation, has_errors
@@ -38,12 +38,12 @@ def reported(
     team_size
         Threads of this process that are the devices; None: as many as the model says.
     files
-        By name of the input the ``.npy`` file with its elements; of a plan only their shapes count.
+        By name of the input the ``.npy`` file with its elements.
 
     Raises
     ------
     ValueError
-        If the file is no model, or the team has another size than the configuration.
+        If the file is no model, the team has another size than the configuration, or an input cannot be fed.
     OnnxShardingError
         If the model has an error; the text is the table of all violations.
     """
@@ -59,15 +59,29 @@ def reported(
             raise ValueError("a drawing is text; infer --json has the forms of all tensors")
         return str(draw(model))
     if action == "plan":
-        plan = model.plan({name: np.load(file, mmap_mode="r").shape for name, file in files.items()})
+        plan = _fed(model.plan, files)
         return json.dumps(plan.to_json(), indent=1) if as_json else str(plan) if plan.edges else "nothing moves"
     if action == "run":
-        return _outputs(model.run({name: np.load(file) for name, file in files.items()}), as_json)
+        return _outputs(_fed(model.run, files), as_json)
     inferred = model.infer()
     if as_json:
         answer = {"forms": inferred.forms, "reshards": inferred.reshards, "stages": inferred.stages}
         return json.dumps(answer, indent=1)
-    return "\n\n".join([_forms(inferred.forms), *([_reshards(inferred.reshards)] if inferred.reshards else [])])
+    rows = [(name, *shown_form(form, model.num_devices)) for name, form in inferred.tensor_forms.items()]
+    forms = format_table(["tensor", "shape/shards", "devices"], rows)
+    return "\n\n".join([forms, *([_reshards(inferred.reshards)] if inferred.reshards else [])])
+
+
+def _fed(function: Callable[[dict[str, Any]], Any], files: Mapping[str, str]) -> Any:
+    """Return what a method of a model gives for the arrays in files; ValueError if it does not take them."""
+    arrays = {name: np.load(file, mmap_mode="r") for name, file in files.items()}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"--input {name}={files[name]}: this is an archive; write the array to a .npy file")
+    try:
+        return function(arrays)
+    except TypeError as error:  # elements of another type
+        raise ValueError(str(error)) from error
 
 
 def annotated(
@@ -100,7 +114,7 @@ def annotated(
     found = annotate(path, Team((n_devices,), ("device",)), memory, sizes=known)
     if output is not None:
         Path(output).write_bytes(found.model.SerializeToString())
-    measured = found.measure({name: np.load(file) for name, file in files.items()}) if files else None
+    measured = _fed(found.measure, files) if files else None
     if not as_json:
         return found.table(measured)
     costs = {
@@ -129,18 +143,6 @@ def _violations(found: list[Violation], as_json: bool) -> str:
         return json.dumps([violation.to_json() for violation in found], indent=1)
     rows = [(v.node or "model", v.op_type, v.severity, v.rule, v.code, v.message) for v in found]
     return format_table(["node", "operator", "severity", "rule", "code", "what is wrong"], rows)
-
-
-def _forms(forms: dict[str, dict[str, Any]]) -> str:
-    rows = []
-    for name, form in forms.items():
-        shape = "?" if form["shape"] is None else " ".join("?" if n is None else str(n) for n in form["shape"])
-        owners = form["owners"]
-        shown = " ".join(
-            ",".join(map(str, devices[:4])) + (",.." if len(devices) > 4 else "") for devices in owners[:8]
-        )
-        rows.append((name, shape, "x".join(map(str, form["grid"])), shown + (" .." if len(owners) > 8 else "")))
-    return format_table(["tensor", "shape", "shards", "devices of each shard"], rows)
 
 
 def _reshards(reshards: list[dict[str, str | None]]) -> str:

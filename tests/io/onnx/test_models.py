@@ -313,7 +313,10 @@ def test_the_command_line_checks_and_infers(tmp_path, capsys):
     assert command.main(["onnx", "check", str(good)]) == 0
     assert capsys.readouterr().out == "3 nodes, nothing wrong\n"
     assert command.main(["onnx", "infer", str(good)]) == 0
-    assert "MatMul_y" in capsys.readouterr().out
+    found = capsys.readouterr().out
+    assert "MatMul_y" in found
+    assert {"tensor", "shape/shards", "devices"} == {*found.splitlines()[0].split()}
+    assert "4 8/2" in found
     assert command.main(["onnx", "infer", str(good), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["forms"]["h"]["grid"] == [1, 2]
     for action in ("check", "infer"):

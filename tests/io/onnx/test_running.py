@@ -454,6 +454,15 @@ def test_the_command_line_plans_and_runs(tmp_path, capsys):
     assert "y: " in capsys.readouterr().out
     assert command.main(["onnx", "run", path, "--input", file]) == 2
     assert "x=FILE.npy" in capsys.readouterr().err
+    np.savez(tmp_path / "x.npz", x=X)
+    np.save(tmp_path / "double.npy", X.astype("f8"))
+    for action, name, text in (
+        ("plan", "x.npz", "an archive"),
+        ("run", "x.npz", "an archive"),
+        ("run", "double.npy", "has dtype"),
+    ):
+        assert command.main(["onnx", action, path, "--input", f"x={tmp_path / name}"]) == 2
+        assert text in capsys.readouterr().err
     assert command.main(["onnx", "run", path, "--team", "3"]) == 2
     assert "the team has 3" in capsys.readouterr().err
 
