@@ -309,13 +309,7 @@ def _plain(targets: Sequence[Expr], operations: Sequence[str], env: Environment)
         why = f"plain calls in this process, without a plan: no array exceeds {limit}, or the steps are few"
     else:
         why = "all results are there, nothing would run"
-    return Explanation(
-        _environment(env),
-        len(operations),
-        (),
-        _results(targets, targets),
-        why,
-    )
+    return Explanation(_environment(env), len(operations), (), _results(targets, targets), plain=why)
 
 
 def _environment(env: Environment) -> str:
@@ -334,37 +328,29 @@ def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environmen
     prepared, memory = rehearsal.prepared, rehearsal.memory
     plan, kept, outputs = prepared.plan, prepared.kept, rehearsal.instance.outputs
     cuts = {id(n): outputs[i].sharding for n, i in zip(kept, plan.outputs, strict=True)}
-    growth = {m: memory.peak[m] - memory.resident.get(m, 0) for m in memory.peak}
-    one_process = not env.is_cluster
+    growth = [memory.peak[m] - memory.resident.get(m, 0) for m in memory.peak]
+    seconds = [cost.seconds.total for cost in rehearsal.placed.costs]
+    lowered, graph = rehearsal.instance.lowered, prepared.graph
+    stages = [
+        _stage(s, lowered, graph, traffic, memory, seconds[s], is_cluster=env.is_cluster)
+        for s, traffic in enumerate(rehearsal.traffic)
+    ]
     return Explanation(
         _environment(env),
         len(operations),
-        _stages(rehearsal, is_cluster=not one_process),
+        tuple(stages),
         _results(kept, targets, lambda node: cuts[id(node)]),
-        None,
-        plan.planner,
-        rehearsal.from_cache,
-        plan.alternatives,
-        _rates(env),
-        memory_limit(env),
-        max(memory.peak.values(), default=0),
-        sum(growth.values()) if one_process else max(growth.values(), default=0),
-        rehearsal.host_bytes,
-        round(rehearsal.products_bound),
-        round(sum([c.seconds.total for c in rehearsal.placed.costs]) - rehearsal.placed.seconds, 9),
-        rehearsal.n_programs,
-    )
-
-
-def _stages(rehearsal: Rehearsal, *, is_cluster: bool) -> tuple[StageReport, ...]:
-    """Return what is predicted of each stage."""
-    graph, lowered, memory = rehearsal.prepared.graph, rehearsal.instance.lowered, rehearsal.memory
-    seconds = [cost.seconds.total for cost in rehearsal.placed.costs]
-    return tuple(
-        [
-            _stage(s, lowered, graph, rehearsal.traffic[s], memory, seconds[s], is_cluster=is_cluster)
-            for s in range(len(lowered.drafts))
-        ]
+        planner=plan.planner,
+        from_cache=rehearsal.from_cache,
+        alternatives=plan.alternatives,
+        rates=_rates(env),
+        limit_bytes=memory_limit(env),
+        peak_bytes=max(memory.peak.values(), default=0),
+        growth_bytes=max(growth, default=0) if env.is_cluster else sum(growth),
+        host_bytes=rehearsal.host_bytes,
+        products_bound_bytes=round(rehearsal.products_bound),
+        saved_seconds=round(sum(seconds) - rehearsal.placed.seconds, 9),
+        programs=rehearsal.n_programs,
     )
 
 
@@ -454,13 +440,13 @@ def _with_measured(
     ]
     total = sum([s.measured_seconds or 0.0 for s in stages])
     measured = Measured(
-        seconds,
-        total,
-        counters.tasks,
-        moved.total(),
-        messages.total(),
-        growth,
-        max([count.most for count in counts], default=0),
-        beside,
+        wall_seconds=seconds,
+        seconds=total,
+        tasks=counters.tasks,
+        moved_bytes=moved.total(),
+        messages=messages.total(),
+        growth_bytes=growth,
+        peak_bytes=max([count.most for count in counts], default=0),
+        beside_bytes=beside,
     )
     return replace(explanation, stages=tuple(stages), measured=measured)

@@ -2,7 +2,8 @@
 
 `rehearse` goes the way of `runtime.evaluate` up to the tasks: the same results kept, the same plan (from the same
 cache), the same writes in place, the same lowering. It changes no node, sends nothing and runs nothing. Bytes and
-messages are therefore not estimates: they are those of the tasks that would be handed to the executor.
+messages are therefore those of the tasks that would be handed to the executor; they are estimates only where positions
+that are not known yet say which elements are sent.
 """
 
 from __future__ import annotations

@@ -55,9 +55,9 @@ def verify(
     An exchange with ``"mesh"`` leads to the devices of the target, if that is another team's; all that follows is
     about these. Where the target stays a partial result, no step may bring a device elements of another addend.
 
-    Checks that every step is one of the collectives with groups, indices and permutations as its typing asks, that
+    It checks that every step is one of the collectives with groups, indices and permutations as its typing asks, that
     every map on the way is uniform, that the last one is the target's, and that no tile is larger than the larger one
-    of the ends (where sizes divide, or the plan has no other choice: uneven plans too, since nodes above are dropped).
+    of the ends, also where sizes do not divide.
     """
     try:
         walk = _Replay(tuple(shape), src, dst)

@@ -27,7 +27,7 @@ _DTYPES = (
 
 
 def dtypes() -> st.SearchStrategy[np.dtype[Any]]:  # Any: of whatever scalar
-    """Return the dtypes that a DistArray may have."""
+    """Draw dtypes that a DistArray may have."""
     return st.sampled_from([np.dtype(name) for name in _DTYPES])
 
 
@@ -59,7 +59,7 @@ def shapes(min_dims: int = 0, max_dims: int = 3, max_side: int = 20) -> st.Searc
 
 
 def layouts(ndim: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Return orders of the axes of a block."""
+    """Draw orders of the axes of a block."""
     return st.permutations(range(ndim)).map(tuple)
 
 
@@ -108,7 +108,7 @@ def shardings(
 def sharded(
     draw: st.DrawFn, *, explicit: bool = True, unreduced: bool = True, permuted: bool = True
 ) -> tuple[tuple[int, ...], Sharding]:
-    """Return a shape, and a sharding for it on some mesh."""
+    """Draw a shape, and a sharding for it on some mesh."""
     shape = draw(shapes())
     mesh = draw(meshes())
     return shape, draw(shardings(mesh, shape, explicit=explicit, unreduced=unreduced, permuted=permuted))

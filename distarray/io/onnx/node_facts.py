@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from distarray.io.onnx.forms import Size, TensorForm
+from distarray.io.onnx.forms import Size, TensorForm, everywhere
 from distarray.io.onnx.parallel_loops import Meeting, NodeLoops, follow_loops
 from distarray.io.onnx.violations import Refusal, Violation
 from distarray.sharding.rule import ShardingRule
@@ -180,8 +180,7 @@ class NodeFacts:
         rule = ShardingRule(tuple(terms), tuple(map(tuple, results)), dict.fromkeys(sorted(closed & there), "whole"))
         loops = NodeLoops(rule, self.number, sizes or {}, frozenset(broadcast))
         if not used:
-            devices = TensorForm.whole((), frozenset(range(self.num_devices)))
-            return [TensorForm.whole(shape, devices.owners[0]) for shape in loops.output_shapes({})]
+            return [TensorForm.whole(shape, everywhere(self.num_devices)) for shape in loops.output_shapes({})]
         self.meetings.append(follow_loops(loops, used, strict=self.strict, warnings=self.warnings))
         return self.meetings[-1].results
 

@@ -150,9 +150,9 @@ def _shards(term: Sequence[str], grid: Sequence[int], cuts: Mapping[str, AxisCut
 
 def _cuts_of_loops(
     loops: NodeLoops, forms: Sequence[TensorForm], sizes: Mapping[str, Size], strict: bool
-) -> tuple[dict[str, tuple[tuple[Size, int], ...]], dict[tuple[int, int], str]]:
+) -> tuple[dict[str, AxisCut], dict[tuple[int, int], str]]:
     """Return the cut of each loop that is cut, and the axes (input, axis) that are to be sliced for it."""
-    cuts: dict[str, tuple[tuple[Size, int], ...]] = {}
+    cuts: dict[str, AxisCut] = {}
     having: dict[str, list[tuple[int, int]]] = {}
     for number, (term, form) in enumerate(zip(loops.rule.operands, forms, strict=True)):
         for axis, (loop, cut) in enumerate(zip(term, form.cuts, strict=True)):
