@@ -58,7 +58,13 @@ def check_functions(model: Any) -> None:
 
 def own_functions(model: Any) -> dict[_Key, Any]:
     """Return the functions of a ModelProto by what calls them."""
+    # The overload is there from IR version 10 on.
     return {(domain_of(f.domain), f.name, getattr(f, "overload", "")): f for f in model.functions}
+
+
+def opsets_of(proto: Any) -> dict[str, int]:
+    """Return the version of each domain that a model or function imports."""
+    return {domain_of(entry.domain): entry.version for entry in proto.opset_import}
 
 
 def domain_of(name: str) -> str:

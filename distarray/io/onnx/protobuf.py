@@ -18,7 +18,7 @@ import numpy as np
 
 from distarray.arguments import shown
 from distarray.io.onnx.forms import Size
-from distarray.io.onnx.function_calls import nodes_of, subgraphs
+from distarray.io.onnx.function_calls import call_key, nodes_of, subgraphs
 from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, NodeAnnotation
 from distarray.io.onnx.onnx_package import onnx
 from distarray.io.onnx.operator_classes import OPERATORS
@@ -30,6 +30,10 @@ from distarray.types import HostArray
 #: Inputs that rules ask for by name where they are constant.
 CONSTANTS = frozenset(
     "axes axis shape k K pads split repeats starts ends steps sizes scales depth size start limit delta input".split()
+)
+#: The attributes of Constant that say numbers and are no tensors, and the dtypes of these.
+CONSTANT_DTYPES = MappingProxyType(
+    {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
 )
 #: Elements of a constant that is read: axes and shapes are short.
 MAX_CONSTANT = 1024
@@ -111,8 +115,8 @@ def read_graph(model: Any, known: KnownInputs | None = None, folder: str | None 
     nodes = []
     for i, node in enumerate(graph.node):
         nodes.append(_node(node, node.name or f"#{i}", constants))
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            constants[node.output[0]] = node.attribute[0].t
+        if (constant := _made_constant(node)) is not None:
+            constants[node.output[0]] = constant
     shapes, itemsizes, differing = _types(model, constants, known.shapes)
     initial = frozenset([tensor.name for tensor in graph.initializer] + [*sparse])
     return AnnotatedGraph(
@@ -163,6 +167,19 @@ class _NestedShape:
 
     def __init__(self, dims: Sequence[int]) -> None:
         self.shape = tuple(dims)
+
+
+def _made_constant(node: Any) -> Any:
+    """Return what a node Constant makes as a tensor; None of any other node, and of texts."""
+    if call_key(node)[:2] != ("", "Constant"):
+        return None
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            return attribute.t
+        if attribute.name in CONSTANT_DTYPES and not attribute.ref_attr_name:
+            value = onnx.helper.get_attribute_value(attribute)
+            return onnx.numpy_helper.from_array(np.asarray(value, CONSTANT_DTYPES[attribute.name]))
+    return None
 
 
 def _constant(tensor: Any) -> list[Any] | None:

@@ -14,7 +14,14 @@ from math import prod
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
-from distarray.io.onnx.function_calls import call_key, check_functions, domain_of, own_functions, subgraphs
+from distarray.io.onnx.function_calls import (
+    call_key,
+    check_functions,
+    domain_of,
+    opsets_of,
+    own_functions,
+    subgraphs,
+)
 from distarray.io.onnx.onnx_package import onnx
 from distarray.io.onnx.violations import Refusal, Violation
 
@@ -44,12 +51,11 @@ def model_faults(model: Any, folder: str | None) -> list[Violation]:
         check_functions(model)
     except Refusal as refusal:
         return [_violation(refusal.finding)]
-    opsets = {domain_of(entry.domain): entry.version for entry in model.opset_import}
+    opsets = opsets_of(model)
     functions = frozenset(own_functions(model))
     found = list(_graph_faults(model.graph, _Surroundings(opsets, functions, folder), (), 0))
     for body in model.functions:
-        own = {**opsets, **{domain_of(entry.domain): entry.version for entry in body.opset_import}}
-        scope = _Surroundings(own, functions, folder, is_function=True)
+        scope = _Surroundings(opsets | opsets_of(body), functions, folder, is_function=True)
         found += _node_faults(body, scope, [{*body.input}], 0)
     return found
 

@@ -303,6 +303,13 @@ def test_without_the_onnx_package_nodes_are_judged_and_files_name_the_extra():
     assert "dask-distarray[onnx]" in done.stdout
 
 
+@pytest.mark.parametrize("words", [{"value_ints": [4, 3, 2]}, {"value": numpy_helper.from_array(np.array([4, 3, 2]))}])
+def test_what_a_constant_says_is_known_in_whatever_words(words):
+    made = model(helper.make_node("Constant", [], ["s"], **words), node("Reshape", "x,s", "y", ("x", ROW)))
+    inferred = load(made).infer()
+    assert inferred.tensor_forms["y"].grid == (2, 1, 1)
+
+
 # -- command line -------------------------------------------------------------------------------------------------
 
 

@@ -272,6 +272,22 @@ def test_functions_have_attributes_defaults_and_opsets_of_their_own():
     np.testing.assert_allclose(np.asarray(found), scaled(scaled(X, 3, 1), 2, 0), rtol=1e-5)
 
 
+@pytest.mark.parametrize("domain", ["", "ai.onnx"])
+@pytest.mark.parametrize("of_function", ["", "ai.onnx"])
+def test_a_function_has_its_own_opset_by_either_name_of_the_domain(domain, of_function):
+    graph = "g (float[2, 2, 3] x) => (float[2, 2, 3] y) { y = own.f(x) }"
+    function = f'<domain: "own", opset_import: ["{of_function}" : 18]> f (a) => (b) {{ b = Softmax(a) }}'
+    x = np.stack([X, X[::-1]])  # Softmax of opset 11 joins the last two axes
+    made = run_graph(parsed(graph, function, f'"{domain}" : 11, "own" : 1'), {"x": x})["y"]
+    np.testing.assert_allclose(np.asarray(made), np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True), rtol=1e-5)
+
+
+def test_a_function_may_be_of_the_domain_of_the_operators():
+    function = '<domain: "ai.onnx", opset_import: ["" : 21]> Doubled (a) => (b) { b = Add(a, a) }'
+    made = run_graph(parsed("g (float[2, 3] x) => (float[2, 3] y) { y = Doubled(x) }", function), {"x": X})["y"]
+    np.testing.assert_array_equal(np.asarray(made), 2 * X)
+
+
 def test_functions_see_nothing_but_what_they_are_given():
     model = parsed(
         "g (float[2, 3] x) => (float[2, 3] y) { z = Neg(x)  y = own.f(x) }",

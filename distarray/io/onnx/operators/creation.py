@@ -9,15 +9,13 @@ import numpy as np
 
 from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import SMALL, NodeCall, Row, Value, host, ints
+from distarray.io.onnx.protobuf import CONSTANT_DTYPES
 
 dx: Any = namespace()
 
-#: The attributes of Constant that are no tensors, and the dtypes of what they say.
-_PLAIN = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
-
 
 def _constant(call: NodeCall) -> Value:
-    for attribute, dtype in _PLAIN.items():
+    for attribute, dtype in CONSTANT_DTYPES.items():
         if call.attributes.get(attribute) is not None:
             return np.asarray(call.attributes[attribute], dtype)
     for attribute in ("value_string", "value_strings"):

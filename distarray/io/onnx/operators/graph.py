@@ -5,7 +5,7 @@ Initializers are tensors in the model, or in files beside it, which tasks read w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from distarray.array.environment import environment
 from distarray.expr.expr import Environment
-from distarray.io.onnx.function_calls import call_key, subgraphs
+from distarray.io.onnx.function_calls import call_key, opsets_of, own_functions, subgraphs
 from distarray.io.onnx.onnx_package import onnx
 from distarray.io.onnx.operators import (
     contractions,
@@ -84,10 +84,10 @@ def _external(tensor: Any, folder: str | None, where: str) -> Any:
 class Library:
     """A Library is what all graphs of a model share: its functions, and the folder of what lies beside it."""
 
-    def __init__(self, functions: Iterable[Any] = (), folder: str | None = None) -> None:
+    def __init__(self, model: Any = None, folder: str | None = None) -> None:
         self.folder = folder
-        # The overload is there from IR version 10 on.
-        self.functions = {(f.domain, f.name, getattr(f, "overload", "")): PreparedGraph(f, self) for f in functions}
+        functions = {} if model is None else own_functions(model)
+        self.functions = {key: PreparedGraph(body, self) for key, body in functions.items()}
 
 
 class PreparedNode:
@@ -237,7 +237,7 @@ class Scope:
         """Run a function, which sees nothing but what it is given."""
         proto = graph.proto
         defaults = {a.name: attribute_value(a, str(call)) for a in proto.attribute_proto}
-        opsets = dict(self.opsets) | {o.domain: o.version for o in proto.opset_import}
+        opsets = {**self.opsets, **opsets_of(proto)}
         padded = [*inputs, *[None] * (len(graph.input) - len(inputs))]
         attributes = {**defaults, **call.defaults, **call.attributes}
         made = Scope(graph, padded, opsets, None, attributes)
@@ -250,7 +250,7 @@ class Scope:
         referred = {name: self.attributes.get(of) for name, of in node.references.items()}
         attributes = {**node.attributes, **{name: value for name, value in referred.items() if value is not None}}
         domain, op_type, overload = call_key(proto)
-        version = self.opsets.get(domain, self.opsets.get("ai.onnx") if not domain else None)
+        version = self.opsets.get(domain)
         if version is None:
             raise ValueError(
                 f"node {proto.name!r} ({op_type}): the model imports no opset of the domain {proto.domain!r}"

@@ -15,7 +15,7 @@ from distarray.array.environment import within
 from distarray.array.namespace import namespace
 from distarray.expr.bind import check_mask
 from distarray.expr.lens import Reshape
-from distarray.io.onnx.function_calls import domain_of
+from distarray.io.onnx.function_calls import domain_of, opsets_of
 from distarray.io.onnx.onnx_package import onnx
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, attribute_value, dtype_of_element
 from distarray.io.onnx.operators.graph import Library, PreparedGraph, Scope, evaluate
@@ -113,8 +113,8 @@ class PlainModel:
         if not isinstance(model, onnx.ModelProto):
             raise TypeError(f"{type(model).__name__} is no ModelProto; onnx.load(path) gives the one in a file")
         raise_errors(read_graph(model, folder=folder).faults, is_run=True)
-        self.graph = PreparedGraph(model.graph, Library(model.functions, folder))
-        self.opsets = {o.domain: o.version for o in model.opset_import}
+        self.graph = PreparedGraph(model.graph, Library(model, folder))
+        self.opsets = opsets_of(model)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Run the model; see `run_graph`."""
