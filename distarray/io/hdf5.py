@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple, Unpack
 
 from distarray.array.array import DistArray
-from distarray.composed.conversion import asarray
 from distarray.composed.placing import WhereAndLayout, spells_where
+from distarray.composed.views import as_distarray
 from distarray.io.replacing import replacing
 from distarray.io.stores import from_store, in_order, read_before
 from distarray.kernels.files import FileState
@@ -163,7 +163,7 @@ def to_hdf5(
         If HDF5 has no such dtype (dates).
     """
     h5py = _h5py()
-    x = x if isinstance(x, DistArray) else asarray(x)
+    x = as_distarray(x)
     if x.dtype.kind in "mM":
         raise TypeError(f"to_hdf5: HDF5 has no {x.dtype}; x.astype('int64') keeps its numbers")
     path = os.path.realpath(os.fspath(file))

@@ -19,6 +19,7 @@ from distarray.arguments import choice
 from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
 from distarray.composed.placing import WhereAndLayout, spells_where
+from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import restored
 from distarray.io.replacing import replacing
@@ -304,7 +305,7 @@ def save(file: PathLike | BinaryIO, arr: Any) -> str | None:
     ...     print(dx.load(path))
     [0 1 4 9]
     """
-    x = arr if isinstance(arr, DistArray) else asarray(arr)
+    x = as_distarray(arr)
     if hasattr(file, "write"):
         write_stream(file, x)
         return None
@@ -380,7 +381,7 @@ def _save_archive(file: Any, args: tuple[Any, ...], kwds: dict[str, Any], compre
         if f"arr_{i}" in named:
             raise ValueError(f"Cannot use un-named variables and keyword arr_{i}")
         named[f"arr_{i}"] = value
-    arrays = {name: v if isinstance(v, DistArray) else asarray(v) for name, v in named.items()}
+    arrays = {name: as_distarray(value) for name, value in named.items()}
     if hasattr(file, "write"):
         _write_archive(file, arrays, compression)
         return

@@ -15,6 +15,7 @@ import numpy as np
 from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
 from distarray.composed.placing import taken_where
+from distarray.composed.views import as_distarray
 from distarray.expr.bind import check_mask
 from distarray.io.npy import path_of
 from distarray.io.replacing import replacing
@@ -91,7 +92,7 @@ def savetxt(
     fmt, delimiter, newline, header, footer, comments, encoding
         numpy's.
     """
-    x = X if isinstance(X, DistArray) else asarray(X)
+    x = as_distarray(X)
     if x.ndim not in (1, 2):
         raise ValueError(f"Expected 1D or 2D array, got {x.ndim}D array instead: savetxt cannot write shape {x.shape}")
     with _writable(fname, encoding) as stream:

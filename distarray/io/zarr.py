@@ -18,8 +18,8 @@ import numpy as np
 
 from distarray.arguments import choice, normalize_axis, shown
 from distarray.array.array import DistArray
-from distarray.composed.conversion import asarray
 from distarray.composed.placing import WhereAndLayout, environment_of, spells_where
+from distarray.composed.views import as_distarray
 from distarray.expr.expr import Environment
 from distarray.io.stores import from_store, read_before, region_of, to_store
 from distarray.kernels.stores import Box, pieces, slices_of
@@ -273,7 +273,7 @@ def to_zarr(
         its shape back.
     """
     _zarr()
-    x = x if isinstance(x, DistArray) else asarray(x)
+    x = as_distarray(x)
     given = dict(chunks=chunks, shards=shards, dimension_names=dimension_names, **_codecs(codecs), **create)
     given = {name: value for name, value in given.items() if value is not None}
     way = _mode(store, mode, region, append_dim)

@@ -317,6 +317,19 @@ def test_what_is_streamed_comes_in_small_pieces(monkeypatch: Any) -> None:
     np.testing.assert_array_equal(np.load(io.BytesIO(stream.getvalue())), A)
 
 
+def test_masked_arrays_are_not_written_without_their_masks(tmp_path: Path) -> None:
+    pytest.importorskip("h5py")
+    pytest.importorskip("zarr")
+    masked = np.ma.masked_less(A, 0)
+    writers: dict[str, Any] = {"npy": dx.save, "npz": dx.savez, "txt": dx.savetxt}
+    writers["h5"] = lambda path, x: dx.to_hdf5(x, path, "x")
+    writers["zarr"] = lambda path, x: dx.to_zarr(x, path)
+    for name, write in writers.items():
+        with pytest.raises(TypeError, match="a masked array, whose mask would be lost"):
+            write(tmp_path / name, masked)
+    assert not list(tmp_path.iterdir())
+
+
 # -- text ----------------------------------------------------------------------------------------------------------
 
 
