@@ -27,8 +27,8 @@ def replacing(path: str) -> Iterator[str]:
     """
     path = os.path.realpath(path)  # a link stays one, as when it is opened for writing
     old = _to_replace(path)
-    # What the name ends in stays: it may say how the file is packed.
-    partial = os.path.join(os.path.dirname(path), f".part.{uuid.uuid4().hex}.{os.path.basename(path)}")
+    # What the name ends in stays, which may say how the file is packed; all of it may be as long as a name can be.
+    partial = os.path.join(os.path.dirname(path), f".part.{uuid.uuid4().hex}.{os.path.basename(path)[-50:]}")
     is_only_whole_one = False
     try:
         yield partial

@@ -436,6 +436,12 @@ def test_save_over_a_file_with_hard_links_is_seen_under_all_names(file: Path, n:
     assert sorted(p.name for p in file.parent.iterdir()) == ["array.npy", "other.npy"]
 
 
+@pytest.mark.parametrize("letter", ["x", "\N{GRINNING FACE}"])
+def test_a_file_may_have_the_longest_name_that_there_is(file: Path, letter: str) -> None:
+    long = file.with_name(letter * (250 // len(letter.encode())) + ".npy")
+    np.testing.assert_array_equal(np.load(dx.save(long, dx.arange(3)) or ""), np.arange(3))
+
+
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError("gone"), KeyboardInterrupt()])
 def test_a_failed_copy_over_a_file_with_hard_links_keeps_the_array(
     file: Path, monkeypatch: Any, error: BaseException
