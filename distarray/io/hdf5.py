@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import uuid
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, NamedTuple, Unpack
@@ -174,9 +176,8 @@ def to_hdf5(
             raise ValueError(
                 f"to_hdf5: {os.fspath(file)} has {name!r} already; delete it with h5py, or use another name"
             )
-        unfinished = f"{name}.part"
-        if unfinished in opened:  # of a process that died
-            del opened[unfinished]
+        _sweep(opened, name)
+        unfinished = f"{name}.{uuid.uuid4().hex}.part"
         dataset = opened.create_dataset(unfinished, x.shape, x.dtype, **options)
         try:
             for box, values in in_order(x, dataset.chunks):
@@ -187,3 +188,12 @@ def to_hdf5(
         except BaseException:
             del opened[unfinished]
             raise
+
+
+def _sweep(opened: Any, name: str) -> None:
+    """Remove what processes that died left of a dataset."""
+    parent, _, own = name.rpartition("/")
+    group = opened.get(parent or "/")
+    for other in list(group) if isinstance(group, _h5py().Group) else ():
+        if re.fullmatch(rf"{re.escape(own)}\.[0-9a-f]{{32}}\.part", other):
+            del group[other]

@@ -120,6 +120,19 @@ def test_a_failed_dataset_is_not_there(tmp_path: Path) -> None:
         assert not list(file)
 
 
+def test_datasets_of_names_alike_stay_and_what_dead_processes_left_goes(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "a.h5"
+    for name in ("g/x.part", "g/x." + 31 * "0" + ".part", "g/y." + 32 * "0" + ".part"):
+        dx.to_hdf5(A, path, name)
+    with h5py.File(path, "a") as file:
+        file["g/x." + 32 * "a" + ".part"] = A
+    dx.to_hdf5(A + 1, path, "g/x")
+    with h5py.File(path) as file:
+        assert sorted(file["g"]) == ["x", "x." + 31 * "0" + ".part", "x.part", "y." + 32 * "0" + ".part"]
+        np.testing.assert_array_equal(file["g/x"][...], A + 1)
+
+
 def test_a_new_hdf5_file_takes_the_place_of_the_old_one_when_it_is_complete(tmp_path: Path) -> None:
     pytest.importorskip("h5py")
     path = tmp_path / "a.h5"
