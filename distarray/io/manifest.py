@@ -17,6 +17,8 @@ from distarray.errors import NotSupportedError
 
 #: Types that JSON has, and gives back as they were.
 _PLAIN = (type(None), bool, int, str)
+#: Bits of an integer that JSON has: Python reads and writes no more than 4300 digits of decimals.
+_MAX_BITS = 1 << 12
 #: Kinds of numpy's dtypes whose elements are their bytes.
 _BYTES = "biufcmMSU"
 
@@ -75,6 +77,7 @@ _KINDS: dict[str, _Kind] = {
         lambda value, inner, arrays: _number(value, arrays.host),
         lambda data, inner, arrays: arrays.host[data],
     ),
+    "integer": _Kind(int, lambda value, *_: hex(value), lambda data, *_: int(data, 16)),  # a large one
     "float": _Kind(float, lambda value, *_: repr(value), lambda data, *_: float(data)),  # JSON has no nan, no infinity
     "complex": _Kind(
         complex, lambda value, *_: [repr(value.real), repr(value.imag)], lambda data, *_: complex(*map(float, data))
@@ -112,7 +115,8 @@ def encoded(value: Any, where: str, arrays: Arrays) -> Any:
         If it would not come back as it is.
     """
     kind = type(value)
-    if kind in _PLAIN or (kind is float and isfinite(value)):
+    is_large = kind is int and value.bit_length() > _MAX_BITS
+    if (kind in _PLAIN and not is_large) or (kind is float and isfinite(value)):
         return value
     if kind is list:
         return [encoded(item, f"{where}[{n}]", arrays) for n, item in enumerate(value)]

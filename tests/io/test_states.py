@@ -153,6 +153,12 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+def test_integers_of_any_size_come_back(path: str) -> None:
+    numbers = [sign * 10**n for n in (0, 1000, 1300, 5000, 20_000) for sign in (1, -1)]
+    dx.save_state(path, numbers=numbers, names={10**5000: "large"})
+    assert dx.load_state(path) == {"numbers": numbers, "names": {10**5000: "large"}}
+
+
 def test_numpy_arrays_of_any_dtype_come_back(path: str) -> None:
     pairs = np.array([(1, 2.5)], dtype=[("a", "i4"), ("b", "f8")])
     state = {
