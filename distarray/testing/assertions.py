@@ -16,7 +16,8 @@ __all__ = ["assert_close", "assert_equal"]
 def assert_equal(
     actual: DistArray, expected: Any, *, sharding: Sharding | None = None, check_dtype: bool = True
 ) -> None:
-    """Assert that an array is what numpy says, bit for bit (nan equals nan).
+    """Assert that an array is what numpy says, element for element: nan equals nan, and zeros are equal whatever their
+    sign, since which of them stands first in what numpy sorts is nobody's promise.
 
     Shape, dtype and metadata are compared before anything is computed, so that an array that promises something else
     than it delivers is found out; then again on the values.
