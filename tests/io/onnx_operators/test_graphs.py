@@ -282,6 +282,14 @@ def test_a_function_has_its_own_opset_by_either_name_of_the_domain(domain, of_fu
     np.testing.assert_allclose(np.asarray(made), np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True), rtol=1e-5)
 
 
+def test_a_function_of_another_domain_is_no_operator_of_an_old_opset():
+    function = '<domain: "own", opset_import: ["" : 18]> PRelu (a, b) => (c) { c = Add(a, b) }'
+    graph = "g (float[2, 3, 3] x, float[3] b) => (float[2, 3, 3] y) { y = own.PRelu(x, b) }"
+    x = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
+    made = run_graph(parsed(graph, function, '"" : 18, "own" : 1'), {"x": x, "b": X[0]})["y"]
+    np.testing.assert_array_equal(np.asarray(made), x + X[0])
+
+
 def test_a_function_may_be_of_the_domain_of_the_operators():
     function = '<domain: "ai.onnx", opset_import: ["" : 21]> Doubled (a) => (b) { b = Add(a, a) }'
     made = run_graph(parsed("g (float[2, 3] x) => (float[2, 3] y) { y = Doubled(x) }", function), {"x": X})["y"]

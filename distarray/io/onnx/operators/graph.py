@@ -273,7 +273,7 @@ def evaluate(call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
     given = list(inputs)
     while given and given[-1] is None:
         given.pop()
-    if call.opset < 7:
+    if call.opset < 7 and not call.domain:
         given[1:2] = [v if v is None else _beside_first(call, given[0], v) for v in given[1:2]]
     scope: Scope = call.scope
     own = scope.graph.library.functions.get((call.domain, call.op_type, call.overload))
