@@ -166,7 +166,7 @@ def _of_cluster(record: Facts, scheduler: Facts, workers: Mapping[str, Facts]) -
     yield from _of_versions(everybody)
     if workers:
         yield from _of_threads(workers)
-        yield from _of_memory(workers)
+        yield from _of_memory(workers, is_said="memory-limit" in dict(record["options"]))
         yield from _of_plugins(scheduler, workers)
 
 
@@ -232,7 +232,8 @@ def _of_threads(workers: Mapping[str, Facts]) -> Iterator[Finding]:
             yield Finding("warning", f"threads on {host}", f"{n} of workers for {cores} cores", advice)
 
 
-def _of_memory(workers: Mapping[str, Facts]) -> Iterator[Finding]:
+def _of_memory(workers: Mapping[str, Facts], *, is_said: bool) -> Iterator[Finding]:
+    """Compare limits of memory; `is_said`: an option says how much of it arrays get."""
     without = [address for address, facts in workers.items() if facts["memory_limit"] is None]
     if without:
         yield Finding(
@@ -253,7 +254,8 @@ def _of_memory(workers: Mapping[str, Facts]) -> Iterator[Finding]:
     elif least != most:
         yield Finding("note", "memory limit", text, "plans go by the least: take workers of one kind")
     else:
-        yield Finding("ok", "memory limit", f"{text} for each worker, of which arrays get half")
+        share = "what the option memory-limit says" if is_said else "half"
+        yield Finding("ok", "memory limit", f"{text} for each worker, of which arrays get {share}")
     for host, own in _by_host(workers).items():
         # What is available counts what the workers have taken already, so this is an upper bound of a mistake.
         total = sum(facts["memory_limit"] or 0 for facts in own)

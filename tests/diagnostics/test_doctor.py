@@ -105,6 +105,12 @@ def test_what_is_wrong_is_said(path: str, value: Any, verdict: str, what: str, w
     assert found[0].advice or verdict == "note" or what == "GPUs"
 
 
+def test_what_arrays_get_of_the_memory_of_workers_may_be_an_option() -> None:
+    for options, share in (([], "half"), ([["memory-limit", "1 GiB"]], "what the option memory-limit says")):
+        (found,) = [f.found for f in findings(put(record(), "options", options)) if f.what == "memory limit"]
+        assert found.endswith(f"of which arrays get {share}")
+
+
 def test_versions_are_those_of_who_answered() -> None:
     gone = {"error": "OSError: gone"}
     for path, where in {"scheduler": "client and 2 workers", "workers/w2": "client, scheduler and 1 worker"}.items():
