@@ -54,21 +54,6 @@ def _held(call: NodeCall, value: Value) -> Value:
     return value
 
 
-_SEQUENCES: dict[str, Row] = {
-    "ConcatFromSequence": lambda call, values: (dx.stack if call["new_axis"] else dx.concat)(values, axis=call["axis"]),
-    "Optional": lambda call, value=None: (value,),
-    "OptionalGetElement": lambda call, value=None: (_held(call, value),),
-    "OptionalHasElement": lambda call, value=None: np.asarray(value is not None),
-    "SequenceAt": lambda call, sequence, at: sequence[_place(call, sequence, at, is_new=False)],
-    "SequenceConstruct": lambda call, *values: [*values],
-    "SequenceEmpty": lambda call: [],
-    "SequenceErase": _erase,
-    "SequenceInsert": _insert,
-    "SequenceLength": lambda call, sequence: np.asarray(len(sequence), np.int64),
-    "SplitToSequence": _split,
-}
-
-
 def _is_true(value: Value) -> bool:
     return bool(host(value).reshape(-1)[0])
 
@@ -78,25 +63,24 @@ def _loop(call: NodeCall, trips: Value, condition: Value, *state: Value) -> Valu
     limit = None if trips is None else ints(trips)[0]
     n = len(state)
     carried = list(state)
-    scanned: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - n)]
+    rounds: list[list[Value]] = []
     goes_on = condition is None or _is_true(condition)
     i = 0
     while goes_on and (limit is None or i < limit):
         keeps, *made = call.scope.inner(body, (np.asarray(i, np.int64), np.asarray(True), *carried))
         carried = made[:n]
-        for rows, row in zip(scanned, made[n:]):
-            rows.append(row)
+        rounds.append(made[n:])
         goes_on = _is_true(keeps)
         i += 1
-    return (*carried, *(_stacked(rows, 0, info) for rows, info in zip(scanned, body.output[1 + n :])))
+    return (*carried, *(_stacked(rounds, k, 0, info) for k, info in enumerate(body.output[1 + n :])))
 
 
-def _stacked(rows: list[Value], axis: int, info: Any) -> Value:
-    """Return the results of all rounds beside each other; without a round, an array without elements of the type that
-    the body promises.
+def _stacked(rounds: list[list[Value]], k: int, axis: int, info: Any) -> Value:
+    """Return the results number `k` of all rounds beside each other; without a round, an array without elements of the
+    type that the body promises.
     """
-    if rows:
-        return dx.stack(rows, axis=axis)
+    if rounds:
+        return dx.stack([made[k] for made in rounds], axis=axis)
     kind = info.type.tensor_type
     extents = [d.dim_value for d in kind.shape.dim]
     extents.insert(axis if axis >= 0 else axis + len(extents) + 1, 0)
@@ -131,16 +115,15 @@ def _scan_all(call: NodeCall, inputs: Any) -> Value:
     if len(lengths) != 1:
         raise ValueError(f"{call}: the scanned axes have {sorted(lengths)} elements, and must have equally many")
     (n,) = lengths
-    scanned: list[list[Value]] = [[] for _ in range(n_outputs)]
+    rounds: list[list[Value]] = []
     for i in range(n):
         rows_in = [v[n - 1 - i if back else i] for v, back in zip(read, backwards_in)]
         made = call.scope.inner(body, (*state, *rows_in))
         state = made[:n_state]
-        for rows, row in zip(scanned, made[n_state:]):
-            rows.append(row)
+        rounds.append(made[n_state:])
     results = [
-        _stacked(rows[::-1] if back else rows, axis, info)
-        for rows, back, axis, info in zip(scanned, backwards_out, axes_out, body.output[n_state:])
+        _stacked(rounds[::-1] if back else rounds, k, axis, info)
+        for k, (back, axis, info) in enumerate(zip(backwards_out, axes_out, body.output[n_state:]))
     ]
     return (*state, *results)
 
@@ -154,9 +137,19 @@ def _sequence_map(call: NodeCall, sequence: list[Value], *others: Value) -> Valu
 
 
 ROWS: dict[str, Row] = {
-    **_SEQUENCES,
+    "ConcatFromSequence": lambda call, values: (dx.stack if call["new_axis"] else dx.concat)(values, axis=call["axis"]),
     "If": lambda call, x: tuple(call.scope.inner(call["then_branch" if _is_true(x) else "else_branch"], ())),
     "Loop": _loop,
+    "Optional": lambda call, value=None: (value,),
+    "OptionalGetElement": lambda call, value=None: (_held(call, value),),
+    "OptionalHasElement": lambda call, value=None: np.asarray(value is not None),
     "Scan": lambda call, *inputs: _batched_scan(call, *inputs) if call.opset < 9 else _scan_all(call, inputs),
+    "SequenceAt": lambda call, sequence, at: sequence[_place(call, sequence, at, is_new=False)],
+    "SequenceConstruct": lambda call, *values: [*values],
+    "SequenceEmpty": lambda call: [],
+    "SequenceErase": _erase,
+    "SequenceInsert": _insert,
+    "SequenceLength": lambda call, sequence: np.asarray(len(sequence), np.int64),
     "SequenceMap": _sequence_map,
+    "SplitToSequence": _split,
 }

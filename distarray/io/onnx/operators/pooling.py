@@ -98,17 +98,6 @@ def _over_space(function: Callable[[NodeCall, Value, tuple[int, ...]], Value]) -
     return lambda call, x: function(call, x, tuple(range(2, x.ndim)))
 
 
-_NORMALIZATION: dict[str, Row] = {
-    "BatchNormalization": _batch_normalization,
-    "GlobalAveragePool": _over_space(lambda call, x, axes: dx.mean(x, axis=axes, keepdims=True)),
-    "GlobalLpPool": _over_space(lambda call, x, axes: _norm(x, call["p"], axes)),
-    "GlobalMaxPool": _over_space(lambda call, x, axes: dx.max(x, axis=axes, keepdims=True)),
-    "InstanceNormalization": _instance_normalization,
-    "LRN": _local_response,
-    "LpNormalization": _lp_normalization,
-}
-
-
 class PoolAxis(NamedTuple):
     """A PoolAxis is one axis of space under a pool: ``n`` elements, where windows begin, and how many there are.
 
@@ -207,8 +196,14 @@ def _lp_pool(call: NodeCall, x: Value) -> Value:
 
 
 ROWS: dict[str, Row] = {
-    **_NORMALIZATION,
     "AveragePool": _average_pool,
+    "BatchNormalization": _batch_normalization,
+    "GlobalAveragePool": _over_space(lambda call, x, axes: dx.mean(x, axis=axes, keepdims=True)),
+    "GlobalLpPool": _over_space(lambda call, x, axes: _norm(x, call["p"], axes)),
+    "GlobalMaxPool": _over_space(lambda call, x, axes: dx.max(x, axis=axes, keepdims=True)),
+    "InstanceNormalization": _instance_normalization,
+    "LRN": _local_response,
+    "LpNormalization": _lp_normalization,
     "LpPool": _lp_pool,
     "MaxPool": _max_pool,
     "MaxRoiPool": _max_roi_pool,

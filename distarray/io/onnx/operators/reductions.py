@@ -86,18 +86,6 @@ def _one_hot(call: NodeCall, at: Value, depth: Value, values: Value) -> Value:
     return dx.where(is_there, values[1], values[0])
 
 
-_ALONG_AXIS: dict[str, Row] = {
-    "CumProd": _cumulative("cumulative_prod"),
-    "CumSum": _cumulative("cumulative_sum"),
-    "Hardmax": _coerced(_hardmax),
-    "LogSoftmax": _coerced(_log_softmax),
-    "OneHot": _one_hot,
-    "Softmax": _coerced(_softmax),
-    "TopK": _top,
-    "Unique": _unique,
-}
-
-
 Axes = tuple[int, ...] | None
 
 
@@ -175,9 +163,16 @@ def _arg(name: str) -> Row:
 
 
 ROWS: dict[str, Row] = {
-    **_ALONG_AXIS,
     **{operator: _reduction(function) for operator, function in _REDUCTIONS.items()},
     "ArgMax": _arg("argmax"),
     "ArgMin": _arg("argmin"),
+    "CumProd": _cumulative("cumulative_prod"),
+    "CumSum": _cumulative("cumulative_sum"),
     "Det": lambda call, x: dx.linalg.det(array_of(x)),
+    "Hardmax": _coerced(_hardmax),
+    "LogSoftmax": _coerced(_log_softmax),
+    "OneHot": _one_hot,
+    "Softmax": _coerced(_softmax),
+    "TopK": _top,
+    "Unique": _unique,
 }
