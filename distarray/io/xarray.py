@@ -22,12 +22,11 @@ from distarray.array.environment import TeamLike, environment
 from distarray.composed import blockwise, collections, creation, gufunc, tree_reduction
 from distarray.composed.conversion import asarray
 from distarray.composed.numpy_signatures import take
-from distarray.deferral import waiting
 from distarray.dtypes import as_dtype
 from distarray.errors import MemoryBudgetError, NotSupportedError
 from distarray.io.dask import from_dask
 from distarray.io.stores import compute_kept, region_of, to_store
-from distarray.io.xarray_view import XarrayView, viewed
+from distarray.io.xarray_view import XarrayView, gives_views, viewed
 from distarray.kernels.stores import SlicedStore
 from distarray.ops.stores import read_store
 from distarray.sharding.cuts import MAX_TILES
@@ -178,6 +177,7 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
 
     # ------------------------------------------------------------------------------------- functions of blocks
 
+    @gives_views
     def reduction(
         self,
         arr: Any,
@@ -190,11 +190,9 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
     ) -> Any:
         """Return a reduction made of functions on blocks; see `distarray.reduction`."""
         last = aggregate_func or combine_func or func
-        with waiting():
-            made = tree_reduction.reduction(
-                arr, func, last, axis, keepdims, dtype, combine=combine_func, infer=dtype is None
-            )
-        return viewed(made)
+        return tree_reduction.reduction(
+            arr, func, last, axis, keepdims, dtype, combine=combine_func, infer=dtype is None
+        )
 
     def scan(
         self, func: Callable[..., Any], binop: Any, ident: Any, arr: Any, axis: Any = None, dtype: Any = None,
@@ -209,6 +207,7 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
             along_last, "(i)->(i)", arr, axes=[(axis,), (axis,)], output_dtypes=dtype, allow_rechunk=True
         )
 
+    @gives_views
     def apply_gufunc(
         self,
         func: Callable[..., Any],
@@ -222,22 +221,20 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
     ) -> Any:
         """Return what a function with core dimensions gives; see `distarray.apply_gufunc`."""
         infer = output_dtypes is None and meta is None
-        with waiting():
-            made = gufunc.apply_gufunc(
-                func, signature, *args, output_dtypes=output_dtypes, vectorize=bool(vectorize),
-                allow_rechunk=allow_rechunk, meta=meta, infer=infer, **kwargs,
-            )  # fmt: skip
-        return viewed(made)
+        return gufunc.apply_gufunc(
+            func, signature, *args, output_dtypes=output_dtypes, vectorize=bool(vectorize),
+            allow_rechunk=allow_rechunk, meta=meta, infer=infer, **kwargs,
+        )  # fmt: skip
 
+    @gives_views
     def map_blocks(self, func: Callable[..., Any], *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
         """Return what a function of blocks gives; see `distarray.map_blocks`."""
-        with waiting():
-            return viewed(blockwise.map_blocks(func, *args, dtype=dtype, infer=dtype is None, **kwargs))
+        return blockwise.map_blocks(func, *args, dtype=dtype, infer=dtype is None, **kwargs)
 
+    @gives_views
     def blockwise(self, func: Callable[..., Any], out_ind: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
         """Return what a function of blocks with named axes gives; see `distarray.blockwise`."""
-        with waiting():
-            return viewed(blockwise.blockwise(func, out_ind, *args, dtype=dtype, infer=dtype is None, **kwargs))
+        return blockwise.blockwise(func, out_ind, *args, dtype=dtype, infer=dtype is None, **kwargs)
 
     def unify_chunks(self, *args: Any, **_options: Any) -> tuple[dict[Any, tuple[int, ...]], list[Any]]:
         """Return the chunks that all arrays can have, by dimension, and the arrays in them.
@@ -260,10 +257,10 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
         ]
         return chunks, made
 
+    @gives_views
     def shuffle(self, x: Any, indexer: Sequence[Sequence[int]], axis: int, chunks: Any) -> Any:
         """Return the elements along `axis` in the order of the lists of positions, one after the other."""
-        with waiting():
-            return viewed(take(x, np.concatenate([np.asarray(group, np.int64) for group in indexer]), axis=axis))
+        return take(x, np.concatenate([np.asarray(group, np.int64) for group in indexer]), axis=axis)
 
     # ------------------------------------------------------------------------------------------------- stores
 

@@ -87,6 +87,26 @@ def _regular(n: int, chunks: tuple[int, ...]) -> tuple[int, ...]:
     return tuple([b - a for a, b in pairwise([*range(0, n, size), n])]) or (0,)
 
 
+def viewed(made: Any) -> Any:
+    """Return what was computed with views: its arrays as views."""
+    if isinstance(made, DistArray):
+        return made if type(made) is XarrayView else made._seen_as(XarrayView)
+    if type(made) in (list, tuple):
+        return type(made)(map(viewed, made))
+    return type(made)(*map(viewed, made)) if isinstance(made, tuple) else made
+
+
+def gives_views(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method whose results are views, and wait until values are asked for."""
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with waiting():
+            return viewed(method(self, *args, **kwargs))
+
+    return call
+
+
 class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a library without types
     """An XarrayView is a DistArray as xarray holds it: the same elements, and no Dask collection.
 
@@ -174,16 +194,17 @@ class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a li
         """Return the view."""
         return self
 
+    @gives_views
     def map_overlap(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Call ``distarray.map_overlap(func, view)``; without ``dtype=`` the function is tried out, as Dask does."""
         kwargs.setdefault("infer", kwargs.get("dtype") is None)
-        with waiting():
-            return viewed(DistArray.map_overlap(self, func, *args, **kwargs))
+        return DistArray.map_overlap(self, func, *args, **kwargs)
 
     def rechunk(self, chunks: Any = "auto", *args: Any, **kwargs: Any) -> XarrayView:
         """Return the view cut into chunks; see `DistArray.rechunk`."""
         return self._seen_as(DistArray).rechunk(chunks, *args, **kwargs)._seen_as(XarrayView)
 
+    @gives_views
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
         written = (*kwargs.get("out", ()), *(inputs[:1] if method == "at" else ()))
         if any(isinstance(x, np.ndarray) for x in written):
@@ -192,14 +213,13 @@ class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a li
                 "a groupby or resample it is flox that does: say xarray.set_options(use_flox=False), or give "
                 "flox.xarray.xarray_reduce a reduction of distarray.io.flox; else write view.compute()"
             )
-        with waiting():
-            return viewed(DistArray.__array_ufunc__(self, ufunc, method, *inputs, **kwargs))
+        return DistArray.__array_ufunc__(self, ufunc, method, *inputs, **kwargs)
 
+    @gives_views
     def __array_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        with waiting():
-            return viewed(DistArray.__array_function__(self, func, types, args, kwargs))
+        return DistArray.__array_function__(self, func, types, args, kwargs)
 
     def _repr_inline_(self, max_width: int) -> str:
         """Return what xarray shows in the line of a variable, beside shape and dtype. Plans and computes nothing."""
@@ -209,24 +229,6 @@ class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a li
         return f"distarray<{where}{on}>"[:max_width]
 
 
-def viewed(made: Any) -> Any:
-    """Return what was computed with views: its arrays as views."""
-    if isinstance(made, DistArray):
-        return made if type(made) is XarrayView else made._seen_as(XarrayView)
-    if type(made) in (list, tuple):
-        return type(made)(map(viewed, made))
-    return type(made)(*map(viewed, made)) if isinstance(made, tuple) else made
-
-
-def _of_view(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def call(self: XarrayView, *args: Any, **kwargs: Any) -> Any:
-        with waiting():
-            return viewed(method(self, *args, **kwargs))
-
-    return call
-
-
 #: Operators, reflected ones too: Python asks a subclass before its class only if it has its own. And numpy's methods.
 _OWN = {
     *[name for name, value in vars(Operators).items() if callable(value)],
@@ -234,7 +236,7 @@ _OWN = {
     "map_blocks",
 }
 for _name in sorted(_OWN):
-    setattr(XarrayView, _name, _of_view(getattr(DistArray, _name)))
+    setattr(XarrayView, _name, gives_views(getattr(DistArray, _name)))
 
 
 def to_xarray(x: Any, dims: Any = None, coords: Any = None, name: Any = None, attrs: Any = None) -> Any:
