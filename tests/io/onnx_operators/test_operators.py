@@ -179,6 +179,27 @@ def test_before_opset_7_a_second_operand_begins_at_an_axis_of_the_first(op, attr
     np.testing.assert_array_equal(np.asarray(found), expected)
 
 
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("size", [[1, 3, 2], [1, 2, 3, 2]])
+def test_a_grid_of_a_batch_of_one_is_one(n, size):
+    theta = np.random.default_rng(0).random((n, len(size) - 1, len(size)), np.float32)
+    inputs = [theta, np.asarray([n, *size])]
+    (expected,) = reference("AffineGrid", {}, inputs, 20, 1)
+    (found,) = run_node("AffineGrid", "", {}, [dx.asarray(theta), inputs[1]], 20)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_boxes_that_overlap_are_suppressed_without_a_threshold():
+    boxes = np.random.default_rng(0).random((1, 6, 4), np.float32)
+    scores, most = np.random.default_rng(1).random((1, 1, 6), np.float32), np.asarray([4])
+    (expected,) = reference("NonMaxSuppression", {}, [boxes, scores, most, np.float32([0])], 11, 1)
+    (found,) = run_node("NonMaxSuppression", "", {}, [dx.asarray(boxes), dx.asarray(scores), most], 11)
+    assert len(expected) > 1
+    np.testing.assert_array_equal(np.asarray(found), expected)
+    (none,) = run_node("NonMaxSuppression", "", {}, [dx.asarray(boxes), dx.asarray(scores)], 11)
+    assert none.shape == (0, 3)
+
+
 def test_older_forms_of_operators():
     images = dx.asarray(IMAGES)
     (found,) = run_node("Upsample", "", {"height_scale": 2.0, "width_scale": 1.5}, [images], 1)

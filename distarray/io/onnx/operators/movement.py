@@ -16,6 +16,7 @@ import numpy as np
 from distarray.array.namespace import namespace
 from distarray.io.onnx.movement_rules import block_steps, reshaped_sizes, slice_of, split_sizes
 from distarray.io.onnx.operators.call import NodeCall, Row, Value, along, array_of, host, ints, is_host
+from distarray.io.onnx.operators.kernels import run_kernel
 from distarray.types import HostArray
 
 dx: Any = namespace()
@@ -302,6 +303,15 @@ def _compress(call: NodeCall, x: Value, condition: Value) -> Value:
     return dx.compress(array_of(condition)[:n], x, axis=axis)
 
 
+def _suppressed(
+    call: NodeCall, boxes: Value, scores: Value, most: Value = None, overlap: Value = None, *least: Value
+) -> Value:
+    """Return what NonMaxSuppression chooses, by its kernel, which does not know what is meant by inputs left out."""
+    most = np.zeros(1, np.int64) if most is None else most
+    overlap = np.zeros(1, np.float32) if overlap is None else overlap
+    return run_kernel(call, [boxes, scores, most, overlap, *least])
+
+
 def _nonzero(call: NodeCall, x: Value) -> Value:
     x = array_of(x)
     if not x.ndim:
@@ -327,7 +337,8 @@ def _upsample(call: NodeCall, x: Value, scales: Value = None) -> Value:
 
 
 ROWS: dict[str, Row] = {
-    "Resize": _resize,
+    # The function that its schema is drops the axis of the batch where that has one element.
+    "AffineGrid": lambda call, *inputs: run_kernel(call, inputs),
     "Compress": _compress,
     "Concat": lambda call, *inputs: dx.concat(inputs, axis=call["axis"]),
     "DepthToSpace": _blocks,
@@ -336,9 +347,11 @@ ROWS: dict[str, Row] = {
     "Gather": lambda call, x, at: dx.take(x, at, axis=call["axis"]),
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
+    "NonMaxSuppression": _suppressed,
     "NonZero": _nonzero,
     "Pad": _pad,
     "Reshape": _reshape,
+    "Resize": _resize,
     "ReverseSequence": _reverse_sequence,
     "Scatter": _scatter_elements,
     "ScatterElements": _scatter_elements,
