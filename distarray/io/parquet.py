@@ -16,10 +16,9 @@ from distarray.array.chunks import sharding_of_chunks
 from distarray.composed.placing import WhereAndLayout, environment_of, spells_where
 from distarray.dtypes import as_dtype
 from distarray.expr.expr import Environment
-from distarray.io.stores import from_store
+from distarray.io.stores import from_store, tile_room
 from distarray.kernels.stores import Box
 from distarray.lazy import import_extra
-from distarray.runtime.planning import limits_of
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, HostArray, Shape
 
@@ -217,7 +216,7 @@ def _cut(store: ColumnStore, env: Environment) -> Sharding | None:
     width = prod(store.shape[1:]) * store.dtype.itemsize
     if store.shape[0] * width <= env.block_nbytes:
         return None
-    room = max(1, min(limits_of(env).tile, store.shape[0] * width // env.size) // width)
+    room = max(1, tile_room(store.shape[0] * width, env) // width)
     edges = [0]
     for group, following in itertools.pairwise(store.groups):
         if following.stop - edges[-1] > room:

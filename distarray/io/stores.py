@@ -105,8 +105,7 @@ def cut_on_grain(
         return Sharding.whole(env.mesh, len(shape))
     counts = [-(-(o + n) // g) - o // g for n, g, o in zip(shape, grain, origin, strict=True)]
     extents = [min(n, g) for n, g in zip(shape, grain, strict=True)]
-    # What a tile is made of is there with it, and what is sent of it.
-    room = min(limits_of(env).member // TILES_PER_LIMIT, max(1, prod(shape) * itemsize // env.size))
+    room = tile_room(prod(shape) * itemsize, env)
     nbytes = prod(extents) * itemsize
     chunks: list[tuple[int, ...]] = []
     n_tiles = 1
@@ -123,6 +122,12 @@ def cut_on_grain(
         edges = [0, *[(first + k * together) * g - o for k in range(1, n_groups)], n]
         chunks.append(tuple([b - a for a, b in itertools.pairwise(edges)]))
     return sharding_of_chunks(chunks[::-1], env, near)
+
+
+def tile_room(nbytes: int, env: Environment) -> int:
+    """Return the bytes that tiles may have of an array in a store: one for each member, and eight to its memory."""
+    # What a tile is made of is there with it, and what is sent of it.
+    return min(limits_of(env).member // TILES_PER_LIMIT, max(1, nbytes // env.size))
 
 
 def _lies_on_grain(x: DistArray, grain: Shape, origin: Sequence[int]) -> bool:
