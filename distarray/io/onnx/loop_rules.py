@@ -269,6 +269,16 @@ def create(facts: NodeFacts) -> list[TensorForm]:
     return facts.follow(terms, [new], sizes=dict(zip(new, shape)), forms=[f for f in facts.forms if f is not None])
 
 
+def range_length(start: float, limit: float, delta: float) -> int:
+    """Return how many numbers Range makes; of integers exactly.
+
+    >>> range_length(0, 2**53 + 1, 2**53), range_length(0.0, 1.0, 0.3), range_length(3, 0, 1)
+    (2, 4, 0)
+    """
+    is_exact = isinstance(start, int) and isinstance(limit, int) and isinstance(delta, int)
+    return max(int(-((start - limit) // delta)) if is_exact else math.ceil((limit - start) / delta), 0)
+
+
 def _created_shape(facts: NodeFacts) -> tuple[Size, ...]:
     op, attrs = facts.op_type, facts.attrs
     if op == "Constant":
@@ -289,10 +299,8 @@ def _created_shape(facts: NodeFacts) -> tuple[Size, ...]:
         given = [attrs.get(name) for name in ("start", "limit", "delta")]
         if None in given:
             return (None,)
-        start, limit, delta = (np.asarray(value).reshape(-1)[0] for value in given)
-        if not delta:
-            return (None,)
-        return (max(math.ceil((limit - start) / delta), 0),)
+        start, limit, delta = (np.asarray(value).reshape(-1)[0].item() for value in given)
+        return (range_length(start, limit, delta) if delta else None,)
     size = facts.ints("size")
     return (size[0] if size else None,)
 

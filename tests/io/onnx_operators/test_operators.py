@@ -189,6 +189,14 @@ def test_a_grid_of_a_batch_of_one_is_one(n, size):
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_ranges_of_large_integers_are_exact():
+    bounds = {"start": 1, "limit": 2**53 + 2, "delta": 2**53}
+    (found,) = run_node("Range", "", {}, [dx.asarray(np.asarray(n)) for n in bounds.values()], 11)
+    assert found.tolist() == [1, 2**53 + 1]
+    (form,) = infer_node("Range", bounds, [[], [], []], [None] * 3, None, 2)["outputs"]
+    assert form["shape"] == [2]
+
+
 def test_boxes_that_overlap_are_suppressed_without_a_threshold():
     boxes = np.random.default_rng(0).random((1, 6, 4), np.float32)
     scores, most = np.random.default_rng(1).random((1, 1, 6), np.float32), np.asarray([4])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from distarray.array.namespace import namespace
+from distarray.io.onnx.loop_rules import range_length
 from distarray.io.onnx.operators.call import SMALL, NodeCall, Row, Value, host, ints
 from distarray.io.onnx.protobuf import CONSTANT_DTYPES
 
@@ -37,9 +38,8 @@ def _full(call: NodeCall, shape: Value) -> Value:
 def _range(call: NodeCall, start: Value, limit: Value, delta: Value) -> Value:
     dtype = start.dtype
     first, last, step = (host(v).reshape(-1)[0].item() for v in (start, limit, delta))
-    n = max(math.ceil((last - first) / step), 0)
     # As the specification's: each is the first plus a multiple of the step, so that nothing adds up.
-    return dx.astype(first + dx.arange(n) * step, dtype, copy=False)
+    return dx.astype(first + dx.arange(range_length(first, last, step)) * step, dtype, copy=False)
 
 
 def _dtype_like(call: NodeCall, x: Value) -> Any:
