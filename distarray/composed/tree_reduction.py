@@ -15,6 +15,7 @@ from distarray.composed.views import as_distarray
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.expr.bind import bind, bind_reshape, unbox
+from distarray.expr.broadcasting import reduced_shape
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.types import AxesLike, DType, DTypeLike
@@ -139,6 +140,5 @@ def reduction(
     kept = [a for a in range(node.ndim) if a not in axes]
     rule = " ".join([f"a{a}" for a in range(node.ndim)] or ["()"]) + " -> " + " ".join(f"a{a}" for a in kept)
     made = bind(REDUCTION, (node,), tuple([node.shape[a] for a in kept]), found, (rule,), (steps,))
-    if keepdims:
-        made = bind_reshape(made, tuple([1 if a in axes else n for a, n in enumerate(node.shape)]))
+    made = bind_reshape(made, reduced_shape(node.shape, axes, keepdims))
     return into(out, operands.box(made))

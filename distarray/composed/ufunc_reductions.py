@@ -30,7 +30,7 @@ from distarray.array.by_numpy import call_by_numpy
 from distarray.array.out import into
 from distarray.composed.views import as_distarray, beside
 from distarray.dtypes import as_dtype
-from distarray.expr.broadcasting import broadcast_shapes
+from distarray.expr.broadcasting import broadcast_shapes, reduced_shape
 from distarray.ops import creation, elementwise, manipulation, reductions, ufunc_methods
 from distarray.ops.creation import full_like
 from distarray.ops.families import ready_made
@@ -206,8 +206,7 @@ def _fold(
     """Reduce by an associative function; with `begins` each result begins with `start`."""
     name = ufunc.__name__
     if begins and 0 in x.shape:
-        kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keep or a not in axes)
-        return elementwise.as_scalar(full_like(x, start, dtype=loop, shape=kept))
+        return elementwise.as_scalar(full_like(x, start, dtype=loop, shape=reduced_shape(x.shape, axes, keep)))
     # Sums begin with 0.0, where numpy's may with -0.0: that of `start`, and that of what has no initial value.
     is_from_negative = (
         ufunc is np.add and loop.kind == "f" and (start is None or bool(start == 0 and np.signbit(start)))

@@ -1,6 +1,11 @@
-"""The common shape of operands, and that of a value in what it is written to. NumPy's own function ends at 32 axes."""
+"""The common shape of operands, that of a value in what it is written to, and what a reduction leaves of a shape.
+
+NumPy's own function ends at 32 axes.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -28,6 +33,15 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
                         + f": axis {offset + i - rank} has extents {have} and {n}"
                     )
     return tuple(result)
+
+
+def reduced_shape(shape: tuple[int, ...], axes: Collection[int], keepdims: bool) -> tuple[int, ...]:
+    """Return the shape of a reduction over `axes`, which stay as 1 with `keepdims`.
+
+    >>> reduced_shape((2, 3, 4), (0, 2), True), reduced_shape((2, 3, 4), (0, 2), False)
+    ((1, 3, 1), (3,))
+    """
+    return tuple([1 if a in axes else n for a, n in enumerate(shape) if keepdims or a not in axes])
 
 
 def shape_within(value: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:

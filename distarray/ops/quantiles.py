@@ -19,6 +19,7 @@ from distarray.arguments import MAX_COUNT, host_array, normalize_axes, shown
 from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
 from distarray.expr.bind import bind, bind_get, bind_reshape, literal, unbox
+from distarray.expr.broadcasting import reduced_shape
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.side_by_side import side_by_side
@@ -212,10 +213,6 @@ def _last(node: Expr, axis: AxesLike) -> tuple[Expr, tuple[int, ...], Sharding |
     return row, axes, few_rows(row, row.ndim - 1)
 
 
-def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple([1 if a in axes else n for a, n in enumerate(shape)])
-
-
 def _median(name: str, a: Array, axis: AxesLike, keepdims: bool) -> Array:
     node, box = one_array(name, a)
     row, axes, cut = _last(node, axis)
@@ -224,9 +221,8 @@ def _median(name: str, a: Array, axis: AxesLike, keepdims: bool) -> Array:
     if cut is None:
         result = bind(NANMEDIAN if skips_nan else MEDIAN, (row,), row.shape[:-1], dtype)
     else:
-        found = _of_few_rows(name, row, lambda each: _median_of(each, cut, skips_nan), dtype)
-        result = bind_reshape(found, row.shape[:-1])
-    return box(bind_reshape(result, _kept(node.shape, axes)) if keepdims else result)
+        result = _of_few_rows(name, row, lambda each: _median_of(each, cut, skips_nan), dtype)
+    return box(bind_reshape(result, reduced_shape(node.shape, axes, keepdims)))
 
 
 def _bound(a: Array, *args: Any, **options: Any) -> int:
@@ -293,7 +289,7 @@ def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims
         made = _of_few_rows(
             name, row, lambda each: _quantiles_of(each, cut, flat, method, is_weak, skips_nan), as_dtype(sample.dtype)
         )
-    rest = _kept(node.shape, axes) if keepdims else row.shape[:-1]
+    rest = reduced_shape(node.shape, axes, keepdims)
     return box(bind_reshape(moveaxis(made, -1, 0), (*points.shape, *rest)))
 
 
@@ -347,7 +343,7 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
     for point in q.ravel().tolist():
         at = minimum(_sum(less(cdf, point), axis=-1, keepdims=True), last)
         found.append(take_along_axis(ranked_row, at))
-    rest = _kept(node.shape, axes) if keepdims else row.shape[:-1]
+    rest = reduced_shape(node.shape, axes, keepdims)
     if not found:
         return literal(np.empty((*q.shape, *rest), node.dtype), node.env, name)
     made = joined(found, row.ndim - 1, node.dtype, node.env)

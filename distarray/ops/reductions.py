@@ -19,6 +19,7 @@ from distarray.arguments import integer, keeps_axes, normalize_axes, normalize_a
 from distarray.dtypes import as_dtype
 from distarray.errors import warn_user
 from distarray.expr.bind import bind_reduce, bind_reshape, unbox
+from distarray.expr.broadcasting import reduced_shape
 from distarray.expr.errstates import divide_by_zero, quotient_name
 from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
@@ -107,8 +108,7 @@ def _over_windows(
     rest = tuple([i for i, a in enumerate(kept) if a in axes])
     if rest:
         made = bind_reduce(SUM if op is COUNT_NONZERO else op, made, rest, dtype)
-    shape = tuple([1 if a in axes else n for a, n in enumerate(node.shape)])
-    return bind_reshape(made, shape) if keepdims else made
+    return bind_reshape(made, reduced_shape(node.shape, axes, keepdims))
 
 
 # -------------------------------------------------------------------------------------------- with an identity

@@ -10,6 +10,7 @@ from numpy.linalg import LinAlgError
 
 from distarray.arguments import integers, normalize_axes, normalize_axis, number, shown
 from distarray.expr.bind import Box, bind_get, bind_reshape
+from distarray.expr.broadcasting import reduced_shape
 from distarray.expr.expr import Expr
 from distarray.ops.elementwise import (
     abs,
@@ -167,8 +168,7 @@ def norm(x: Array, ord: float | str | None = None, axis: AxesLike = None, keepdi
     rest = [a for a in range(node.ndim) if a not in axes]
     moved = bind_get(node, permute_lens(node.shape, (*rest, *axes)))
     found = _matrix_norm(moved, ord, False)
-    if keepdims:
-        found = bind_reshape(found, tuple(1 if a in axes else n for a, n in enumerate(node.shape)))
+    found = bind_reshape(found, reduced_shape(node.shape, axes, keepdims))
     return _boxed_norm("norm", box, found, ord)
 
 
