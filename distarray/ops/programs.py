@@ -7,16 +7,20 @@ array layer says how they run (`array.driven`); tests run them with numpy; nothi
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from distarray import hooks
-from distarray.expr.expr import Expr, lying
+from distarray.deferral import errors_wait
+from distarray.expr.bind import Box, identity
+from distarray.expr.expr import ITEM, Expr, lying, postorder
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
 #: A vector up to this size may be whole at every place, however small what is cut.
 WHOLE_NBYTES = 64 * 2**20
+#: Bytes of results that are computed at the call, whoever will look at them.
+SMALL = 1 << 20
 
 
 class Ask(NamedTuple):
@@ -62,6 +66,55 @@ def asked(name: str, *values: Expr, kept: tuple[Expr, ...] = ()) -> tuple[HostAr
         return (yield Ask(values, kept))
 
     return run(name, program())
+
+
+def boxed(name: str, box: Box, nodes: Sequence[Expr], *, shared: bool = False) -> list[Any]:
+    """Return results of an operation that may fail, boxed; computed now, all of them together.
+
+    Bare nodes stay pending, for whoever goes on with them, and so do results where the option ``errors`` says so.
+
+    Parameters
+    ----------
+    shared
+        Whether several results share work that no node of theirs stands for. Looked at one after the other, they would
+        each do it again, so that is done now in any case; what only one of them needs beside it waits.
+    """
+    if box is not identity and (shared or not errors_wait()):
+        asked(name, kept=tuple(_shared(nodes) if shared else nodes))
+    return [box(node) for node in nodes]
+
+
+def _shared(results: Sequence[Expr]) -> list[Expr]:
+    """Return what is computed at the call of results that share work: results of operations that have several, what is
+    small, and such results as would do again what is done for these.
+    """
+    items = [node for node in postorder(results, ITEM) if node.op is ITEM]
+    done = {id(node) for node in postorder([o for item in items for o in item.nodes()]) if node.operands}
+    small = [result for result in results if result.nbytes <= SMALL]
+    beside = [_small_operands(result, done) for result in results if result.nbytes > SMALL]
+    if not beside or None in beside:
+        return list(results)
+    return [*items, *small, *(node for nodes in beside for node in nodes or ())]
+
+
+def _small_operands(result: Expr, done: Container[int]) -> list[Expr] | None:
+    """Return the small nodes that a large result reads beside results of operations that have several; None where it
+    reads what is done already, or may raise.
+    """
+    if result.op is ITEM:
+        return []
+    found: list[Expr] = []
+    large, seen = [result], set[int]()
+    while large:
+        node = large.pop()
+        if node.op.may_raise or id(node) in done:
+            return None
+        for operand in node.nodes():
+            if operand.memo is not None or not operand.operands or operand.op is ITEM or id(operand) in seen:
+                continue
+            seen.add(id(operand))
+            (found if operand.nbytes <= SMALL else large).append(operand)
+    return found
 
 
 def together(programs: Sequence[Program]) -> Generator[Ask, tuple[HostArray, ...], list[Any]]:

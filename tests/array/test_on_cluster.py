@@ -23,7 +23,7 @@ from helpers import eventually
 from on_workers import keys_but_templates
 
 import distarray as dx
-from distarray.ops.linalg import matrices
+from distarray.ops import programs
 from distarray.testing import counting
 
 distributed = pytest.importorskip("distributed")
@@ -497,7 +497,7 @@ def fails() -> Callable[[Any], Any]:
 @pytest.mark.parametrize("name", ["svd", "lstsq"])
 def test_what_may_fail_goes_on_with_what_ran_before_it(client: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run of the factors hands the triangle on to that of the decomposition, which would make it again."""
-    monkeypatch.setattr(matrices, "SMALL", 1000)  # what is larger waits
+    monkeypatch.setattr(programs, "SMALL", 1000)  # what is larger waits
     host = np.random.default_rng(0).standard_normal((2000, 6))
     x = rows(host)
     with dx.testing.counting() as counted:

@@ -15,7 +15,7 @@ from numpy.linalg import LinAlgError
 import distarray as dx
 from distarray import linalg
 from distarray.kernels import tables
-from distarray.ops.linalg import matrices
+from distarray.ops import programs
 
 DTYPES = ["f", "d", "F", "D"]
 #: Shape of the team's mesh, and boundaries of rows and columns; None: even ones.
@@ -450,7 +450,7 @@ def test_what_is_distributed_needs_no_member_that_holds_the_matrix():
     ("name", "shape"), [("svd", (3000, 60)), ("svd", (60, 3000)), ("qr", (3000, 60)), ("qr", (400, 400))]
 )
 def test_vectors_that_nobody_looks_at_are_not_put_together(name, shape, monkeypatch):
-    monkeypatch.setattr(matrices, "SMALL", 4000)
+    monkeypatch.setattr(programs, "SMALL", 4000)
     a = sample(shape)
     x = cut(a, ((2, 2), None)).persist()
     with dx.testing.counting() as at_call:

@@ -10,12 +10,12 @@ from distarray.ops.linalg.matrices import (
     WHOLE,
     EighResult,
     EigResult,
-    boxed,
     complex_dtype,
     matrices,
     real_dtype,
     several,
 )
+from distarray.ops.programs import boxed
 
 #: params: (triangle that is read,)
 EIGH = declare("eigh", "block", rule=f"... i j -> ... j, ... i j | {WHOLE}", may_raise=True)

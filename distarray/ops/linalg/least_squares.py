@@ -17,10 +17,11 @@ from distarray.ops.creation import EMPTY, full
 from distarray.ops.elementwise import abs, astype, equal, square, subtract, where
 from distarray.ops.families import Array, ready_made
 from distarray.ops.lenses import slice_lens
-from distarray.ops.linalg.matrices import boxed, float_dtype, real_dtype, several
+from distarray.ops.linalg.matrices import float_dtype, real_dtype, several
 from distarray.ops.linalg.orthogonal import tall_qr
 from distarray.ops.linalg.panels import adjoint, is_cut, is_tall, row_blocks, rows
 from distarray.ops.manipulation import expand_dims, sliced, squeeze
+from distarray.ops.programs import boxed
 from distarray.ops.reductions import sum as _sum
 from distarray.types import HostArray
 

@@ -9,20 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from distarray.deferral import errors_wait
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import Box, bind, bind_create, identity
-from distarray.expr.expr import ITEM, Expr, postorder
+from distarray.expr.bind import Box, bind, bind_create
+from distarray.expr.expr import ITEM, Expr
 from distarray.expr.op import Op
 from distarray.expr.params import ItemParams
 from distarray.ops.creation import EYE
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
-from distarray.ops.programs import Ask, Program, run
 from distarray.types import DType, Shape
 
-#: Bytes of results that are computed at the call, whoever will look at them.
-SMALL = 1 << 20
 #: The clause of rules of kernels on whole matrices.
 WHOLE = "i: whole, j: whole"
 
@@ -113,56 +109,3 @@ def several(
     """Return the results of an operation that has several: one node, and a projection for each."""
     node = bind(op, operands, tuple(shapes), tuple(dtypes), params)
     return [bind(ITEM, (node,), shape, dtype, ItemParams(i)) for i, (shape, dtype) in enumerate(zip(shapes, dtypes))]
-
-
-def boxed(name: str, box: Box, nodes: Sequence[Expr], *, shared: bool = False) -> list[Any]:
-    """Return results of an operation that may fail, boxed; computed now, all of them together.
-
-    Bare nodes stay pending, for whoever goes on with them, and so do results where the option ``errors`` says so.
-
-    Parameters
-    ----------
-    shared
-        Whether several results share work that no node of theirs stands for. Looked at one after the other, they would
-        each do it again, so that is done now in any case; what only one of them needs beside it waits.
-    """
-    if box is not identity and (shared or not errors_wait()):
-        run(name, _computed(tuple(_shared(nodes) if shared else nodes)))
-    return [box(node) for node in nodes]
-
-
-def _shared(results: Sequence[Expr]) -> list[Expr]:
-    """Return what is computed at the call of results that share work: results of operations that have several, what is
-    small, and such results as would do again what is done for these.
-    """
-    items = [node for node in postorder(results, ITEM) if node.op is ITEM]
-    done = {id(node) for node in postorder([o for item in items for o in item.nodes()]) if node.operands}
-    small = [result for result in results if result.nbytes <= SMALL]
-    beside = [_small_operands(result, done) for result in results if result.nbytes > SMALL]
-    if not beside or None in beside:
-        return list(results)
-    return [*items, *small, *(node for nodes in beside for node in nodes or ())]
-
-
-def _small_operands(result: Expr, done: Container[int]) -> list[Expr] | None:
-    """Return the small nodes that a large result reads beside results of operations that have several; None where it
-    reads what is done already, or may raise.
-    """
-    if result.op is ITEM:
-        return []
-    found: list[Expr] = []
-    large, seen = [result], set[int]()
-    while large:
-        node = large.pop()
-        if node.op.may_raise or id(node) in done:
-            return None
-        for operand in node.nodes():
-            if operand.memo is not None or not operand.operands or operand.op is ITEM or id(operand) in seen:
-                continue
-            seen.add(id(operand))
-            (found if operand.nbytes <= SMALL else large).append(operand)
-    return found
-
-
-def _computed(nodes: tuple[Expr, ...]) -> Program:
-    yield Ask((), nodes)

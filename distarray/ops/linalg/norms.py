@@ -34,10 +34,11 @@ from distarray.ops.elementwise import imag as _imag
 from distarray.ops.elementwise import real as _real
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.lenses import permute_lens
-from distarray.ops.linalg.matrices import boxed, identity_of, matrices, real_dtype
+from distarray.ops.linalg.matrices import identity_of, matrices, real_dtype
 from distarray.ops.linalg.singular import mirrored, svdvals, tolerance
 from distarray.ops.linalg.systems import inv, slogdet
 from distarray.ops.manipulation import expand_dims, slice_at
+from distarray.ops.programs import boxed
 from distarray.ops.reductions import any as _any
 from distarray.ops.reductions import count_nonzero
 from distarray.ops.reductions import max as _max

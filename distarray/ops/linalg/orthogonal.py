@@ -15,9 +15,10 @@ from distarray.ops.creation import EMPTY, EYE
 from distarray.ops.elementwise import multiply
 from distarray.ops.families import Array, ready_made
 from distarray.ops.lenses import expand_lens, slice_lens
-from distarray.ops.linalg.matrices import WHOLE, QRResult, boxed, matrices, several
+from distarray.ops.linalg.matrices import WHOLE, QRResult, matrices, several
 from distarray.ops.linalg.panels import Panels, deal, is_cut, is_tall, recut, row_blocks, rows, transposed
 from distarray.ops.manipulation import sliced
+from distarray.ops.programs import boxed
 from distarray.sharding.sharding import Sharding
 
 #: params: (mode,)

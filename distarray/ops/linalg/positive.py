@@ -8,8 +8,9 @@ from distarray.expr.op import declare
 from distarray.ops.creation import constant
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.lenses import box_lens
-from distarray.ops.linalg.matrices import WHOLE, boxed, matrices
+from distarray.ops.linalg.matrices import WHOLE, matrices
 from distarray.ops.linalg.panels import adjoint, deal, is_cut, recut, rows
+from distarray.ops.programs import boxed
 from distarray.sharding.sharding import Sharding
 
 #: params: (upper,)

@@ -19,9 +19,10 @@ from distarray.ops.einsums import einsum
 from distarray.ops.elementwise import multiply, subtract
 from distarray.ops.families import Array, one_array, ready_made
 from distarray.ops.joining import stack
-from distarray.ops.linalg.matrices import boxed, check_matrices, identity_of
+from distarray.ops.linalg.matrices import check_matrices, identity_of
 from distarray.ops.linalg.systems import inv
 from distarray.ops.manipulation import broadcast_to, moveaxis, slice_at
+from distarray.ops.programs import boxed
 from distarray.types import DTypeLike
 
 

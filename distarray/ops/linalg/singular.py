@@ -16,10 +16,11 @@ from distarray.ops.contractions import matmul
 from distarray.ops.creation import empty_like, indices
 from distarray.ops.elementwise import divide, equal, greater, greater_equal, multiply, real, where
 from distarray.ops.families import Array, one_array, ready_made
-from distarray.ops.linalg.matrices import WHOLE, SVDResult, boxed, matrices, real_dtype, several
+from distarray.ops.linalg.matrices import WHOLE, SVDResult, matrices, real_dtype, several
 from distarray.ops.linalg.orthogonal import tall_qr
 from distarray.ops.linalg.panels import adjoint, is_cut, is_tall, transposed
 from distarray.ops.manipulation import expand_dims
+from distarray.ops.programs import boxed
 from distarray.ops.reductions import max as _max
 
 #: params: (full_matrices,)

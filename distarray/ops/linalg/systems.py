@@ -14,9 +14,10 @@ from distarray.expr.op import declare
 from distarray.ops.creation import EYE
 from distarray.ops.elementwise import add, astype, exp, multiply
 from distarray.ops.families import Array, one_array, ready_made
-from distarray.ops.linalg.matrices import WHOLE, SlogdetResult, boxed, float_dtype, matrices, real_dtype, several
+from distarray.ops.linalg.matrices import WHOLE, SlogdetResult, float_dtype, matrices, real_dtype, several
 from distarray.ops.linalg.panels import Panels, deal, is_cut, recut, rows, transposed
 from distarray.ops.manipulation import expand_dims, squeeze
+from distarray.ops.programs import boxed
 
 INV = declare("inv", "block", rule=f"... i j -> ... j i | {WHOLE}", may_raise=True)
 DET = declare("det", "block", rule=f"... i j -> ... | {WHOLE}")
