@@ -248,9 +248,9 @@ def _tile_segments(xp: Namespace, x: Block, bounds: Block, *, params: Params) ->
 BLOCK: dict[str, Callable[..., Any]] = {
     "accumulate": _accumulate,
     "view_of_axis": _bits_of_axis,
-    "accumulate_in_order": _accumulate_in_order,
-    "reduce_in_order": _reduce_in_order,
-    "reduceat_in_order": _reduceat_in_order,
+    **dict.fromkeys(("accumulate_in_order", "accumulate_powers"), _accumulate_in_order),
+    **dict.fromkeys(("reduce_in_order", "reduce_powers"), _reduce_in_order),
+    **dict.fromkeys(("reduceat_in_order", "reduceat_powers"), _reduceat_in_order),
     "tile_scan": _tile_scan,
     "tile_segments": _tile_segments,
     "tile_totals": _tile_totals,

@@ -21,7 +21,7 @@ from distarray.ops.families import Array, by_numpy
 from distarray.ops.indexing import take
 from distarray.ops.joining import concat
 from distarray.ops.marks import chosen, counts_of, ranks_of, scattered
-from distarray.ops.programs import WHOLE_NBYTES, Ask, run, vector_cut
+from distarray.ops.programs import WHOLE_NBYTES, Ask, boxed, run, vector_cut
 from distarray.ops.reductions import sum as _sum
 from distarray.ops.runs import sorted_vector
 from distarray.sharding import cuts
@@ -32,7 +32,7 @@ from distarray.types import HostArray
 SEARCHSORTED = declare("searchsorted", "block", rule="i, ... -> ... | i: whole")
 #: operands: (positions, the points' own, their values)
 INTERP = declare("interp", "block", rule="..., i, i -> ... | i: whole")
-SEARCHSORTED_BY = declare("searchsorted_by", "block", rule="i, i, ... -> ... | i: whole")
+SEARCHSORTED_BY = declare("searchsorted_by", "block", rule="i, i, ... -> ... | i: whole", may_raise=True)
 #: The positions, an error where one is outside. params: (how many there are,)
 SORTER = declare("sorter", "block", rule="i -> i", may_raise=True)
 #: How many elements of each tile stand before each sought element: one row for each tile. params: (side,)
@@ -72,6 +72,7 @@ def searchsorted(x1: Array, x2: Array, /, side: str = "left", sorter: Array = No
         raise ValueError("sorter.size must equal len(a)")
     if vector_cut(row) is not None:
         by = bind(SORTER, (by,), by.shape, by.dtype, by.shape)
+        boxed("searchsorted", operands.box, [by])
         return operands.box(_searched(take(row, by, axis=0), sought, side))
     return operands.box(bind(SEARCHSORTED_BY, (row, by, sought), sought.shape, np.dtype(np.intp), (side,)))
 

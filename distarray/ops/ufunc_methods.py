@@ -45,6 +45,12 @@ ACCUMULATE_IN_ORDER = declare("accumulate_in_order", "block")
 #: Brings its rule along: with a mask it has two operands.
 REDUCE_IN_ORDER = declare("reduce_in_order", "block")
 REDUCEAT_IN_ORDER = declare("reduceat_in_order", "block", rule="... i, j k -> ... j | i: whole, k: whole")
+#: The same of integers that are raised to a power, which may be negative: an error. By the row of all others.
+_OF_POWERS = {
+    ACCUMULATE_IN_ORDER: declare("accumulate_powers", "block", may_raise=True),
+    REDUCE_IN_ORDER: declare("reduce_powers", "block", may_raise=True),
+    REDUCEAT_IN_ORDER: declare("reduceat_powers", "block", rule=REDUCEAT_IN_ORDER.rule, may_raise=True),
+}
 TILE_TOTALS = declare("tile_totals", "tiles")
 TILE_SCAN = declare("tile_scan", "tiles")
 TILE_SEGMENTS = declare("tile_segments", "tiles")
@@ -83,6 +89,11 @@ def of_nothing(name: str, dtype: DType) -> np.generic | None:
     return None if value is None else np.array([value]).astype(dtype)[0]  # -1 is all bits of an unsigned number
 
 
+def _row_in_order(op: Op, name: str, dtype: DType) -> Op:
+    """Return the row of what goes in order by numpy's function `name`, in a dtype."""
+    return _OF_POWERS[op] if name == "power" and dtype.kind == "i" else op
+
+
 def in_dtype(node: Expr, dtype: DType) -> Expr:
     """Return what is folded in `dtype`: complex numbers lose their imaginary parts here, with numpy's warning, and not
     in kernels, whose warnings nobody sees.
@@ -116,7 +127,8 @@ def reduce_in_order(name: str, x: Array, axis: int, dtype: DType, *, initial: Ha
         operands.append(moveaxis(one_array(name, where)[0], axis, -1))
     rule = f"{', '.join(['... i'] * len(operands))} -> ... | i: whole"
     params = (rule, name, dtype.str, initial)
-    return box(bind(REDUCE_IN_ORDER, operands, operands[0].shape[:-1], dtype, params))
+    op = _row_in_order(REDUCE_IN_ORDER, name, dtype)
+    return box(bind(op, operands, operands[0].shape[:-1], dtype, params))
 
 
 # ------------------------------------------------------------------------------------------------------- scans
@@ -135,7 +147,7 @@ def accumulate(name: str, x: Array, axis: int, dtype: DTypeLike | None = None) -
     params = (name, result.str)
     cut = _axis_cut(node, axis) if name in ASSOCIATIVE else None
     if cut is None:
-        op = ACCUMULATE if name in ASSOCIATIVE else ACCUMULATE_IN_ORDER
+        op = ACCUMULATE if name in ASSOCIATIVE else _row_in_order(ACCUMULATE_IN_ORDER, name, result)
         loops = " ".join(["i" if a == axis else f"a{a}" for a in range(node.ndim)])
         rule = f"{loops} -> {loops} | i: whole"
         return box(bind(op, (node,), node.shape, result, (rule, *params, axis)))
@@ -199,7 +211,8 @@ def reduceat(name: str, x: Array, indices: HostArray, axis: int, dtype: DTypeLik
         moved = moveaxis(node, axis, -1)
         ranges = literal(_ranges(indices, n), node.env, name)
         shape = (*moved.shape[:-1], len(indices))
-        folded = bind(REDUCEAT_IN_ORDER, (moved, ranges), shape, result, (name, result.str))
+        op = _row_in_order(REDUCEAT_IN_ORDER, name, result)
+        folded = bind(op, (moved, ranges), shape, result, (name, result.str))
         return box(moveaxis(folded, -1, axis))
     rows = moveaxis(node, axis, 0)
     cut = _axis_cut(node, axis) or row_cut(rows)

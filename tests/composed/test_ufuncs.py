@@ -137,6 +137,32 @@ def test_reduce_goes_from_the_first_element_to_the_last(name: str, tiles: int | 
     )
 
 
+@pytest.mark.parametrize("n_tiles", [1, 3])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda xp, x: xp.power.reduce(x),
+        lambda xp, x: xp.power.reduce(x, keepdims=True, where=x < 9, initial=2),
+        lambda xp, x: xp.power.accumulate(x),
+        lambda xp, x: xp.power.reduceat(x, [0, 2]),
+        lambda xp, x: xp.searchsorted(x, 1, sorter=xp.asarray([0, 9, 1])),
+        lambda xp, x: xp.searchsorted(x, 1, sorter=xp.asarray([0, 9, 1]) - 0),
+    ],
+)
+def test_what_fails_fails_at_the_call(call: Call, n_tiles: int) -> None:
+    host = np.array([2, -1, 3])
+    with pytest.raises(ValueError, match=r"power|[Ss]orter") as expected:
+        call(np, host)
+    with dx.config.set(eager_bytes=0), force_tiles(n_tiles):
+        x = dx.asarray(host)
+        with pytest.raises(expected.type):
+            call(dx, x)
+        with dx.config.set(errors="deferred"):
+            waits = call(dx, x)
+        with pytest.raises(expected.type):
+            np.asarray(waits)
+
+
 def test_host_data_that_were_given_a_cut_are_accumulated_in_their_tiles() -> None:
     host = np.arange(40.0)
     with dx.config.set(eager_bytes=0):
