@@ -30,6 +30,7 @@ from distarray.ops.elementwise import astype
 from distarray.ops.families import Array
 from distarray.ops.lenses import permute_lens
 from distarray.ops.paths import Factors, Order, Parts, chosen_order, parse_path
+from distarray.ops.programs import boxed
 from distarray.ops.semirings import (
     DISTRIBUTIVE,
     Joining,
@@ -145,7 +146,8 @@ def einsum(
     # numpy tells nothing of the floating-point events of a sum of products
     with np.errstate(all="ignore") if expression.is_product else nullcontext():
         made = expression.bind(order)
-    return expression.box(_cut(made, expression.goal, parts, expression.nodes))
+    made = _cut(made, expression.goal, parts, expression.nodes)
+    return boxed("einsum", expression.box, [made])[0] if expression.may_raise else expression.box(made)
 
 
 def _of_text(*operands: Any, join: Any, agg: Any) -> Array:
@@ -229,6 +231,11 @@ class _Expression:
             return nodes
         self.wanted = common
         return [n if n.dtype == common else astype(n, common) for n in nodes]
+
+    @property
+    def may_raise(self) -> bool:
+        """Return whether elements may be no operands of the join, which is found at the call: powers of integers."""
+        return self.joining.key == "power" and all(n.dtype.kind in "biu" for n in self.nodes)
 
     @cached_property
     def is_factored(self) -> bool:

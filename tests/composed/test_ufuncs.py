@@ -145,6 +145,8 @@ def test_reduce_goes_from_the_first_element_to_the_last(name: str, tiles: int | 
         lambda xp, x: xp.power.reduce(x, keepdims=True, where=x < 9, initial=2),
         lambda xp, x: xp.power.accumulate(x),
         lambda xp, x: xp.power.reduceat(x, [0, 2]),
+        lambda xp, x: np.power.outer(x, x).sum() if xp is np else dx.einsum("i,j->", x, x, join="pow"),
+        lambda xp, x: np.power.outer(x, x).max(0) if xp is np else dx.einsum("i,j->j", x, x, join=np.power, agg="max"),
         lambda xp, x: xp.searchsorted(x, 1, sorter=xp.asarray([0, 9, 1])),
         lambda xp, x: xp.searchsorted(x, 1, sorter=xp.asarray([0, 9, 1]) - 0),
     ],
