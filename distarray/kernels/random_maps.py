@@ -143,7 +143,7 @@ def _stirling_rest(k: Any) -> Floats:
     """Return what Stirling's formula for log(k!), expanded at k + 1, leaves: exact up to 9, then three terms of the
     series.
     """
-    k = np.asarray(k, np.float64) if not getattr(k, "ndim", 0) else k
+    k = k if hasattr(k, "ndim") else np.float64(k)  # on a GPU functions of numbers give arrays without axes
     xp = namespace(k)
     table = xp.asarray(_STIRLING)
     n = k + 1.0
@@ -274,7 +274,7 @@ def _binomial(seeds: Words, n: Parameter, p: Parameter) -> Floats:
 
 def _log_factorial(k: Any) -> Floats:
     n = k + 1.0
-    xp = namespace(n) if getattr(n, "ndim", 0) else np
+    xp = namespace(n) if hasattr(n, "ndim") else np
     return (k + 0.5) * xp.log(n) - n + 0.5 * math.log(2.0 * math.pi) + _stirling_rest(k)
 
 
@@ -455,7 +455,7 @@ def _multivariate_hypergeometric(xp: Any, words: Words, n: Any, colors: Any, *, 
 
 
 def _in_turn(xp: Any, words: Words, n: Any, count: int, one: Callable[[int, Words, Floats], Floats]) -> Any:
-    found = xp.empty((*words.shape, count), np.int64)
+    found = xp.empty((*words.shape, count), dtype=np.int64)
     seeds, left = words.reshape(-1), n.reshape(-1) * 1.0
     with np.errstate(all="ignore"):
         for j in range(count - 1):

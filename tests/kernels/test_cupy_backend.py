@@ -221,6 +221,29 @@ def test_a_copy_lies_where_the_block_does_and_in_its_order(cupy: Any, backend: A
         assert q.to_device("cpu").shape == (2, 2)
 
 
+DRAWS: list[tuple[str, tuple[Any, ...]]] = [
+    *(
+        ("integers", (0, 10)),
+        ("poisson", (3.0,)),
+        ("poisson", (50.0,)),
+        ("binomial", (10, 0.3)),
+        ("binomial", (90, 0.6)),
+    ),
+    *(("hypergeometric", (10, 20, 5)), ("hypergeometric", (900, 2000, 500)), ("gamma", (0.5,)), ("gamma", (2.0,))),
+    *(("zipf", (2.0,)), ("logseries", (0.7,)), ("vonmises", (0.0, 1.0)), ("vonmises", (0.0, 0.0))),
+    *(("multinomial", (50, [0.2, 0.3, 0.5])), ("multivariate_hypergeometric", ([50, 60, 70], 80)), ("normal", ())),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters"), DRAWS)
+def test_numbers_of_a_gpu_are_those_of_the_host(cupy: Any, name: str, parameters: tuple[Any, ...]) -> None:
+    def drawn(device: str) -> np.ndarray[Any, Any]:
+        draw = getattr(dx.random.default_rng(3), name)
+        return np.asarray(draw(*parameters, size=(300,), device=device).to_device("cpu"))
+
+    np.testing.assert_allclose(drawn("cuda"), drawn("cpu"), rtol=1e-12)
+
+
 def test_a_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """B-14"""
 
