@@ -263,12 +263,10 @@ def _sizes(step: Step, before: Moment, after: Moment, receiver: IntArray, sender
 
 
 def _n_in_groups(step: Step, n_devices: int) -> IntArray:
-    if isinstance(step, DynSlice):
-        return np.zeros(n_devices, np.int64)
     if isinstance(step, AllPermute):
         moved: IntArray = (step.perm != np.arange(n_devices)).astype(np.int64)
         return moved
-    assert not isinstance(step, Exchange)
+    assert not isinstance(step, DynSlice | Exchange)
     return np.full(n_devices, (2 if isinstance(step, AllReduce) else 1) * (step.n - 1))
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
+from itertools import islice
 from math import inf, prod
 
 from distarray.planner.rates import Rates, current_rates
@@ -28,7 +28,7 @@ from distarray.planner.redistribution.groups import cells, gather_groups
 from distarray.planner.redistribution.links import MemberMap
 from distarray.planner.redistribution.permuted import lower_permuted
 from distarray.planner.redistribution.places import IntArray, Places, places_of
-from distarray.planner.redistribution.problem import Axes, Problem
+from distarray.planner.redistribution.problem import Axes, Parts, Problem
 from distarray.planner.redistribution.senders import plan_seconds
 from distarray.planner.redistribution.staged import StepCosts
 from distarray.planner.redistribution.steps import AllReduce, DynSlice, ReduceScatter, Step, without_addends
@@ -36,8 +36,9 @@ from distarray.planner.redistribution.trace import Moment, exchange, moments
 from distarray.planner.redistribution.weak import Elements, Path, Prices, Space, by_cost, cheapest
 from distarray.sharding.prime import prime_factors
 
-#: Assignments of unreduced prime axes to dimensions that are tried.
+#: Assignments of unreduced prime axes to dimensions that are tried, and places of all of them.
 MAX_ASSIGNMENTS = 256
+MAX_ASSIGNED_PLACES = 1 << 14
 
 
 def with_prime_axes(problem: Problem) -> Problem:
@@ -71,20 +72,31 @@ def reductions(problem: Problem) -> Iterator[tuple[Problem, list[Step]]]:
         With prime axes.
     """
     todo = [a for a in problem.src_unreduced if a not in problem.dst_unreduced]
-    rank = len(problem.shape)
-    for n, choice in enumerate(product((*range(rank), -1), repeat=len(todo))):
-        if n == MAX_ASSIGNMENTS:
+    n_tried = min(MAX_ASSIGNMENTS, max(1, MAX_ASSIGNED_PLACES // problem.n_devices))
+    for choice in islice(_assignments(problem, todo), n_tried):
+        yield _after(problem, list(zip(todo, choice)))
+
+
+def _assignments(problem: Problem, todo: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield where unreduced axes may go, each to a dimension that it can cut, or nowhere (-1)."""
+
+    def extended(made: tuple[int, ...], parts: Parts) -> Iterator[tuple[int, ...]]:
+        if len(made) == len(todo):
+            yield made
             return
-        found = _after(problem, list(zip(todo, choice)))
-        if found is not None:
-            yield found
+        for dim, s in enumerate(problem.shape):
+            finer = parts[dim] * problem.sizes[todo[len(made)]]
+            if finer <= s and (s % problem.src_parts[dim] or s % finer == 0):
+                yield from extended((*made, dim), (*parts[:dim], finer, *parts[dim + 1 :]))
+        yield from extended((*made, -1), parts)
+
+    return extended((), problem.src_parts)
 
 
-def _after(problem: Problem, choice: list[tuple[int, int]]) -> tuple[Problem, list[Step]] | None:
+def _after(problem: Problem, choice: list[tuple[int, int]]) -> tuple[Problem, list[Step]]:
     places = places_of(problem.sizes)
     steps: list[Step] = []
     src = [list(axes) for axes in problem.src]
-    parts = list(problem.src_parts)
     by_dim: dict[int, list[int]] = {}
     for axis, dim in choice:
         by_dim.setdefault(dim, []).append(axis)
@@ -93,12 +105,8 @@ def _after(problem: Problem, choice: list[tuple[int, int]]) -> tuple[Problem, li
         if dim < 0:
             steps.append(AllReduce(n, _varying(places, axes)))
             continue
-        s, finer = problem.shape[dim], parts[dim] * n
-        if finer > s or (s % parts[dim] == 0 and s % finer):
-            return None
         steps.append(ReduceScatter(dim, n, _varying(places, axes)))
         src[dim][:0] = axes
-        parts[dim] *= n
     return replace(problem, src=tuple(map(tuple, src)), src_unreduced=problem.dst_unreduced), steps
 
 

@@ -113,3 +113,15 @@ def test_auto_reduces_in_the_quickest_way() -> None:
     found = plan((4096, 4096), src, Sharding(MESH, (("k",), ())), mode="auto", rates=Rates(latency=0.0, task=0.0))
     assert [s.op for s in found.steps] == ["reduce_scatter"]
     assert found.received_by_member.tolist() == [3 * 4096 * 1024] * MESH.size
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("n", "shape"), [(64, (1, 64, 8)), (256, (3, 12)), (512, (1, 5)), (128, (2,) * 4)])
+def test_many_addends_of_arrays_that_can_hardly_be_cut_are_reduced(n: int, shape: tuple[int, ...], mode: Any) -> None:
+    """Of the ways to reduce them the first few hundred may be none at all."""
+    mesh = Mesh(("k",), (n,))
+    uncut = ((),) * len(shape)
+    case = Case(shape, Sharding(mesh, uncut, (("k", "sum"),)), Sharding(mesh, uncut))
+    found = plan(*case, mode=mode)
+    steps = found.to_json()["steps"]
+    assert verify(*case, steps, mode=found.mode, cost=found.cost, peak=found.peak) == []
