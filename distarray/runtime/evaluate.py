@@ -177,7 +177,8 @@ def _begun_in(env: Environment, targets: Sequence[Expr], others: Others) -> Flig
     # Planning and lowering are imported when they are first needed: small arrays never need them.
     from distarray.runtime import running
 
-    counters.count_evaluation(is_inline=False)
+    if counters.active:
+        counters.count_evaluation(is_inline=False)
     try:
         begun = running.begun(env, order, wanted, others)
     except MemoryBudgetError:

@@ -201,7 +201,8 @@ def at_once(node: Expr) -> tuple[HostArray, Callable[[], None]] | None:
 
     if (found := _computation(node, is_room_for, may_be_part)) is None:
         return None
-    counters.count_evaluation(is_inline=True)
+    if counters.active:
+        counters.count_evaluation(is_inline=True)
     return interpreter().computed(*found)  # type: ignore[no-any-return]  # a module that is loaded late
 
 
@@ -246,7 +247,8 @@ def is_settled_alone(node: Expr) -> bool:
         return False  # an evaluation raises it where it is met, or warns of it
     if warn.args[0]:
         return False
-    counters.count_evaluation(is_inline=True)
+    if counters.active:
+        counters.count_evaluation(is_inline=True)
     with locked():
         if node.memo is None:
             node.settle(stored(block, env))
@@ -446,7 +448,8 @@ def begun(env: Environment, order: Sequence[Expr], wanted: set[int], others: Oth
     out; see `running.begun`.
     """
     free = donated(order, wanted, others)
-    counters.count_evaluation(is_inline=True)
+    if counters.active:
+        counters.count_evaluation(is_inline=True)
     if not env.is_cluster and sum([n.nbytes for n in order]) > APART_NBYTES:
         return Flight(
             order,
