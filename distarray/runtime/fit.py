@@ -60,7 +60,7 @@ def fitted(
     limits: Limits,
     other: Callable[[], Plan] | None = None,
     *,
-    is_kept: bool = True,
+    is_kept: bool,
 ) -> Plan:
     """Return the plan, or one like it with streams (`planner.streams`), so that no member holds more than its limit.
 

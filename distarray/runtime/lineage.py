@@ -250,21 +250,18 @@ class Lineage:
         """Start a copy of each block on another worker than the one given, and return the copies and where they will
         be.
         """
-        places: dict[Key, str] = {}
-        tasks: dict[Key, Task] = {}
         names: dict[Key, Key] = {}
+        places: dict[Key, str] = {}
         for key, address in blocks.items():
-            spare = self._placement.spare(address)
-            if spare is not None:
-                name = names[key] = (self._copy_name, next(self._counter))
-                tasks[name] = Task(name, pack, TaskRef(key))
-                places[name] = spare
-        if not tasks:
+            if (spare := self._placement.spare(address)) is not None:
+                names[key], places[key] = (self._copy_name, next(self._counter)), spare
+        if not names:
             return {}, {}
+        tasks = {name: Task(name, pack, TaskRef(key)) for key, name in names.items()}
         homes = sorted(set(places.values()))
-        members = {name: homes.index(place) for name, place in places.items()}
+        members = {name: homes.index(places[key]) for key, name in names.items()}
         futures = send(self._placement.client, TaskGraph(tasks, members, homes), list(tasks))
-        return {key: futures[name] for key, name in names.items()}, {key: places[name] for key, name in names.items()}
+        return {key: futures[name] for key, name in names.items()}, places
 
     def placement_changed(self) -> None:
         """Make missing copies again: the placement calls it, in the event loop, when a worker was lost or joined."""

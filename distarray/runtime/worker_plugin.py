@@ -59,7 +59,7 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
 
     name = CUT
 
-    def __init__(self, generation: str = "") -> None:
+    def __init__(self, generation: str) -> None:
         self.generation = generation
 
     def setup(self, worker: Any) -> None:

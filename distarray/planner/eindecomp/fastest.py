@@ -173,9 +173,7 @@ def _rank(counted: GraphCount) -> tuple[float, int]:
     return counted.seconds, counted.moved_bytes
 
 
-def fastest(
-    graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit = Limit()
-) -> tuple[PricedGraph, str]:
+def fastest(graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit) -> tuple[PricedGraph, str]:
     """Return the plan with the fewest predicted seconds that fits, and the search that was really used.
 
     Raises
