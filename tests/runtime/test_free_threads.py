@@ -114,13 +114,16 @@ def test_a_function_of_the_user_is_called_once_per_tile(helped: Counted) -> None
 
 
 def test_no_more_threads_run_than_the_worker_has(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, now, most = threading.Lock(), [0], [0]
+    lock, now, most, met = threading.Lock(), [0], [0], threading.Event()
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             with lock:
                 now[0] += 1
                 most[0] = max(most[0], now[0])
+                if now[0] > 1:
+                    met.set()
+            met.wait(1)  # on a busy machine the first one would be done before another begins
             try:
                 return function(*args)
             finally:
