@@ -46,7 +46,7 @@ def _looked_up(row: _Row, sought: _Row, side: Literal["left", "right"]) -> _Row:
     pattern of bits.
     """
     bits = np.dtype(f"u{sought.itemsize}")
-    patterns = np.arange(2 if sought.dtype == np.bool_ else 1 << 8 * bits.itemsize, dtype=bits).view(sought.dtype)
+    patterns = np.arange(1 << 8 * bits.itemsize, dtype=bits).view(sought.dtype)
     return np.searchsorted(row, patterns, side).take(np.ascontiguousarray(sought).view(bits))
 
 

@@ -187,7 +187,7 @@ class SlicedRun:
             self._compute_narrow(inputs)
             self.n_threads = self._find_threads()
             used, arrays = self._lay_out()
-            if is_plain:
+            if is_plain and self.order is None:
                 found = self.calls, self.n_threads, self.extents, self.box, self.slice, self.schedule
                 remember(program.layouts, key, _Layout(*found, used))
         else:

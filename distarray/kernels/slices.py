@@ -132,7 +132,7 @@ FEW_COLUMNS, MANY_ROWS = 3, 512
 
 
 def copy_out(x: HostArray, out: HostArray) -> None:
-    """Copy ``out[...] = x``, cast, whatever the order in which the elements of `x` lie."""
+    """Copy ``out[...] = x``, cast, whatever the order in which the elements of `x` lie; they share no memory."""
     if is_across(x):
         copy_across(x, out)
     elif _has_short_rows(x, out):

@@ -117,6 +117,16 @@ def test_distances_are_computed_along_the_points(monkeypatch: pytest.MonkeyPatch
     assert orders == [None]
 
 
+def test_whole_blocks_are_turned_in_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program_module, "WHOLE", 4)
+    monkeypatch.setattr(sliced, "REDUCED_SLICE", 512)
+    block = _made((80, 64, 1, 2), "i4")
+    program = Program(1, (Instruction("negative", (0,), block.dtype),), (), (Reduction(1, "max", (0, 2), block.dtype),))
+    for k in range(3):
+        made = program.run([block + k], [], block.shape).partials[0]
+        assert_same_bits(made, (-(block + k)).max(axis=(0, 2), keepdims=True))
+
+
 def test_what_is_turned_has_short_rows_and_a_much_longer_axis() -> None:
     points = np.ones((1000, 3))
     pairs = [np.broadcast_to(points[:, None], (1000, 40, 3)), np.broadcast_to(points[:40], (1000, 40, 3))]
