@@ -22,14 +22,15 @@ from distarray.kernels.reporting import gathering
 from distarray.runtime import counters, flights, small
 from distarray.runtime.flights import Flight
 from distarray.runtime.members import locked
+from distarray.runtime.memory import memory_limit
 from distarray.runtime.promised import make_here, promised_of
 from distarray.runtime.reading import tell_of_failure
 from distarray.runtime.rehome import healed, revive
 from distarray.runtime.retention import retained, written
 
-#: Bytes of results that a run may hand on to the next one though nobody asked for them: so many in any case, and one
-#: part in so many of what it keeps.
-SMALL, HANDED_ON = 1 << 20, 4
+#: Share of the memory of a member, as one over a number, that results may take which a run hands on to the next one
+#: though nobody asked for them: whoever sets a limit does not notice.
+HANDED_ON = 64
 
 
 def evaluate(targets: Sequence[Expr], others: Others = tuple) -> None:
@@ -221,12 +222,13 @@ def first_apart(order: Sequence[Expr], wanted: Collection[int], done: Collection
 
 def _handed_on(order: Sequence[Expr], first: Sequence[Expr], done: Collection[int]) -> list[Expr]:
     """Return the results that a first run makes on its way and that are kept for those after it, which would make them
-    again: the triangle of a matrix, beside its orthogonal factor. They are small beside those that it is to make.
+    again: the triangle of a matrix, beside its orthogonal factor. They are small beside the memory of a member, even
+    if one has them all: runs that make them again may do so in parts.
     """
     pending = {id(node) for node in order if node.memo is None and id(node) not in done}
     made = {id(node) for node in postorder(first)} & pending
     found: dict[int, Expr] = {id(node): node for node in first}
-    room = max(SMALL, sum([node.nbytes for node in first]) // HANDED_ON)
+    room = memory_limit(first[0].env) // HANDED_ON
     for node in order:
         if id(node) not in pending or id(node) in made:
             continue

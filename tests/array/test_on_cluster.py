@@ -517,6 +517,18 @@ def test_what_may_fail_goes_on_with_what_ran_before_it(client: Any, name: str, m
         np.testing.assert_allclose(np.asarray(found[0]), np.arange(6.0), atol=1e-12)
 
 
+def test_what_is_handed_on_takes_no_memory_that_there_is_not(cluster4: Any) -> None:
+    """Runs that make in parts what both of them read fit where they would not if the first one kept it as a whole."""
+    x = dx.sort(dx.random.default_rng(0).standard_normal((40_000, 10)), axis=1)
+    y = x[:, None, :] * dx.asarray(np.arange(1.0, 5.0)[:, None])
+    with dx.config.set({"errors": "deferred", "memory-limit": y.nbytes // 4 + (400 << 10)}):
+        z = dx.linalg.cholesky(x.T @ x)
+        del x
+        dx.compute(y, z)
+    host = np.asarray(y[:, 0])
+    np.testing.assert_allclose(np.asarray(z), np.linalg.cholesky(host.T @ host))
+
+
 def test_operations_that_may_raise_do_it_at_the_call(client: Any) -> None:
     a = rows(-np.eye(8))
     with pytest.raises(np.linalg.LinAlgError):
