@@ -35,7 +35,7 @@ def searchsorted(xp: Any, row: Any, sought: Any, side: Literal["left", "right"])
         dtype = np.result_type(row, sought)  # in which numpy compares
         if dtype.char in "fdilq" and sought.dtype.kind in "iuf":
             with np.errstate(all="ignore"):
-                found = _guessed(row.astype(dtype, copy=False), sought, side)
+                found = _guessed(row, sought, side)
             if found is not None:
                 return found
     return xp.searchsorted(row, sought, side=side)
@@ -55,6 +55,7 @@ def _guessed(row: _Row, sought: _Row, side: Literal["left", "right"]) -> _Row | 
     n = row.size
     if sought.size < MANY or n < SHORTEST:
         return None
+    row = row.astype(np.result_type(row, sought), copy=False)
     first, last = float(row[0]), float(row[-1])
     if not (np.isfinite(first) and np.isfinite(last) and first < last):
         return None

@@ -75,6 +75,16 @@ def test_elements_of_other_dtypes_than_the_row_are_looked_up_and_guessed(
             np.testing.assert_array_equal(found, expected)
 
 
+def test_a_long_row_is_cast_by_numpy_alone_for_a_few_elements_of_another_dtype() -> None:
+    class Row(np.ndarray[Any, np.dtype[Any]]):
+        def astype(self, *_: Any, **__: Any) -> Any:
+            raise AssertionError
+
+    row = np.arange(100_000, dtype="i4").view(Row)
+    found = searching.searchsorted(np, row, np.array([7.5, 3.0]), "left")
+    np.testing.assert_array_equal(found, [8, 3])
+
+
 def test_many_small_integers_are_searched_once_for_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     plain = np.searchsorted
