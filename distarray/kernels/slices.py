@@ -103,12 +103,15 @@ def turned(arrays: Sequence[HostArray], extents: Extents) -> tuple[int, ...] | N
     >>> turned([np.broadcast_to(points[:, None], (1000, 4, 3))], (1000, 4, 3)), turned([points], (1000, 3))
     ((1, 2, 0), None)
     """
-    last = len(extents) - 1
-    n = extents[last]
-    for axis in range(last, 0, -1):
-        if extents[axis - 1] > 1 and any(a.strides[axis - 1] != a.strides[axis] * extents[axis] for a in arrays):
+    last, n = len(extents) - 1, 1
+    following: list[int] | None = None  # by array the stride with which an axis goes on where the last ones end
+    for axis in reversed(range(last + 1)):
+        if extents[axis] == 1:
+            continue
+        if following is not None and any(a.strides[axis] != s for a, s in zip(arrays, following, strict=True)):
             break
-        n *= extents[axis - 1]
+        n *= extents[axis]
+        following = [a.strides[axis] * extents[axis] for a in arrays]
     longest = max(range(last + 1), key=extents.__getitem__)
     if n >= SHORT_RUN or longest == last or extents[longest] < LONGER * n:
         return None

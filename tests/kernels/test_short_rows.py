@@ -134,6 +134,7 @@ def test_what_is_turned_has_short_rows_and_a_much_longer_axis() -> None:
     assert turned(pairs, (2, 40, 3)) == (0, 2, 1)
     assert turned(pairs, (2, 8, 3)) is None
     assert turned([np.ones((1000, 40, 3))], (1000, 40, 3)) is None
+    assert turned([np.ones((1000, 3))[:, None]], (1000, 1, 3)) is None
     assert turned([np.broadcast_to(np.ones((1000, 1, 32)), (1000, 4, 32))], (1000, 4, 32)) is None
 
 
