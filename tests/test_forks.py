@@ -7,8 +7,8 @@ import io
 import multiprocessing
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,21 @@ def held_elsewhere() -> Iterator[None]:
     thread.join(30)
 
 
+def answer_of_child(lock: AbstractContextManager[Any], target: Callable[..., None], *args: Any) -> Any:
+    """Return what a process sends that is forked while a lock is taken."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    with lock:
+        process = context.Process(target=target, args=(*args, there))
+        process.start()
+    try:
+        assert here.poll(30)
+        return here.recv()
+    finally:
+        process.kill()
+        process.join(30)
+
+
 def compute(end: Any) -> None:
     x = dx.asarray(np.arange(400_000.0), team=dx.Team((2,), ("x",)))
     with dx.config.set(eager_bytes=0, block_bytes=0):
@@ -55,14 +70,7 @@ def compute(end: Any) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 @pytest.mark.usefixtures("held_elsewhere")
 def test_a_forked_process_waits_for_no_thread_of_its_parent() -> None:
-    here, there = multiprocessing.get_context("fork").Pipe()
-    process = multiprocessing.get_context("fork").Process(target=compute, args=(there,))
-    process.start()
-    try:
-        found = here.recv() if here.poll(30) else None
-    finally:
-        process.kill()
-        process.join(30)
+    found = answer_of_child(nullcontext(), compute)
     x = np.arange(400_000.0)
     assert found == (pytest.approx(2 * x.sum() + x[:-1].sum()), True)
 
@@ -75,15 +83,7 @@ def show(end: Any) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="no process is a fork there")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_progress_is_shown_in_a_process_that_is_forked_while_it_begins_to_be_shown() -> None:
-    here, there = multiprocessing.get_context("fork").Pipe()
-    with progress_bars._display._lock:
-        process = multiprocessing.get_context("fork").Process(target=show, args=(there,))
-        process.start()
-    try:
-        assert here.poll(30) and here.recv()
-    finally:
-        process.kill()
-        process.join(30)
+    assert answer_of_child(progress_bars._display._lock, show)
 
 
 def leave(lock: Any, end: Any) -> None:
@@ -94,15 +94,7 @@ def leave(lock: Any, end: Any) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="no process is a fork there")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_who_forks_inside_of_a_lock_can_leave_it() -> None:
-    here, there = multiprocessing.get_context("fork").Pipe()
-    with LOCK:
-        process = multiprocessing.get_context("fork").Process(target=leave, args=(LOCK, there))
-        process.start()
-    try:
-        assert here.poll(30) and here.recv()
-    finally:
-        process.kill()
-        process.join(30)
+    assert answer_of_child(LOCK, leave, LOCK)
 
 
 def test_all_locks_of_modules_are_free_in_forked_processes() -> None:

@@ -42,9 +42,8 @@ def is_turnable(reduction: Reduction, shape: tuple[int, ...], dtype: DType) -> b
         return False
     if not monoid.is_ordered(reduction.dtype):
         return True
-    return (
-        axes == (len(shape) - 1,) and dtype == monoid.state(reduction.dtype) and is_few(monoid.ufunc, shape[-1], dtype)
-    )
+    is_along_rows = axes == (len(shape) - 1,) and dtype == monoid.state(reduction.dtype)
+    return is_along_rows and is_few(monoid.ufunc, shape[-1], dtype)
 
 
 def partial_of(reduction: Reduction, value: Any, shape: tuple[int, ...], within: Within | None) -> Partial | None:
@@ -156,7 +155,10 @@ class Accumulator:
             self.done = whole[0] if is_one else whole
         where = tuple(s if axis in self.kept else slice(None) for axis, s in enumerate(box))
         for whole, part in zip((self.done,) if is_one else self.done, parts, strict=True):
-            copy_out(part, whole[where])
+            if self.order is None:
+                whole[where] = part
+            else:
+                copy_out(part, whole[where])
 
     def _empty(self, dtype: DType) -> Any:
         if self.order is None:
