@@ -15,7 +15,7 @@ import numpy as np
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.placing import Where
-from distarray.composed.random_parameters import Parameter, drawn_shape, known, parameter
+from distarray.composed.random_parameters import Parameter, drawn_shape, formula_parameter, known, legal, parameter
 from distarray.composed.random_streams import RandomStreams, size_and_dtype
 from distarray.composed.views import as_distarray
 from distarray.errors import warn_user
@@ -43,14 +43,18 @@ class Continuous(RandomStreams):
     ) -> DistArray:
         """Return uniform numbers in ``[low, high)``."""
         low, high = parameter("low", low), parameter("high", high)
-        if (values := known(high, low)) is not None:
+        values = known(high, low)
+        if values is not None:
             with np.errstate(all="ignore"):
                 span = np.subtract(*values)
             if not np.all(np.isfinite(span)):
                 raise OverflowError("high - low range exceeds valid bounds")
             if np.any(np.signbit(span)):
                 raise ValueError("high - low < 0")
-        return low + (high - low) * self._uniform(size, where, low, high)
+        span = high - low
+        if values is None:
+            span = legal(span, span >= 0)
+        return low + span * self._uniform(size, where, low, high)
 
     def triangular(
         self, left: Parameter, mode: Parameter, right: Parameter, size: Any = None, **where: Unpack[Where]
@@ -68,6 +72,8 @@ class Continuous(RandomStreams):
                     raise ValueError(text)
         u = self._uniform(size, where, left, mode, right)
         base = right - left
+        if values is None:
+            base = legal(base, (left <= mode) & (mode <= right) & (base > 0))
         rising = left + elementwise.sqrt(u * (base * (mode - left)))
         falling = right - elementwise.sqrt((1.0 - u) * (base * (right - mode)))
         return elementwise.where(u * base <= mode - left, rising, falling)
@@ -85,19 +91,19 @@ class Continuous(RandomStreams):
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Return normal numbers of mean `loc` and deviation `scale`."""
-        loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative")
+        loc, scale = parameter("loc", loc), formula_parameter("scale", scale, "non-negative")
         return loc + scale * self._normal(size, where, loc, scale)
 
     def lognormal(
         self, mean: Parameter = 0.0, sigma: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Return the exponential of normal numbers."""
-        mean, sigma = parameter("mean", mean), parameter("sigma", sigma, "non-negative")
+        mean, sigma = parameter("mean", mean), formula_parameter("sigma", sigma, "non-negative")
         return elementwise.exp(mean + sigma * self._normal(size, where, mean, sigma))
 
     def wald(self, mean: Parameter, scale: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return inverse Gaussian numbers (Michael, Schucany and Haas 1976)."""
-        mean, scale = parameter("mean", mean, "positive"), parameter("scale", scale, "positive")
+        mean, scale = formula_parameter("mean", mean, "positive"), formula_parameter("scale", scale, "positive")
         y = mean * elementwise.square(self._normal(size, where, mean, scale))
         u = self._uniform(size, where, mean, scale)
         # The larger root first: the smaller one would be a difference of numbers that are almost equal.
@@ -165,14 +171,14 @@ class Continuous(RandomStreams):
 
     def exponential(self, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return exponential numbers of mean `scale`."""
-        scale = parameter("scale", scale, "non-negative")
+        scale = formula_parameter("scale", scale, "non-negative")
         return scale * self._exponential(size, where, scale)
 
     def laplace(
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Return numbers of the double exponential distribution, by inversion."""
-        loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative")
+        loc, scale = parameter("loc", loc), formula_parameter("scale", scale, "non-negative")
         u = self._open_uniform(size, where, loc, scale)
         size_of = elementwise.log(2.0 * elementwise.minimum(u, 1.0 - u))
         return loc + scale * elementwise.where(u < 0.5, size_of, -size_of)
@@ -181,7 +187,7 @@ class Continuous(RandomStreams):
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Draw logistic numbers, by inversion."""
-        loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative")
+        loc, scale = parameter("loc", loc), formula_parameter("scale", scale, "non-negative")
         u = self._open_uniform(size, where, loc, scale)
         return loc + scale * (elementwise.log(u) - elementwise.log1p(-u))
 
@@ -189,30 +195,30 @@ class Continuous(RandomStreams):
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Return numbers of the extreme value distribution of the first type, by inversion."""
-        loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative")
+        loc, scale = parameter("loc", loc), formula_parameter("scale", scale, "non-negative")
         u = self._open_uniform(size, where, loc, scale)
         return loc - scale * elementwise.log(-elementwise.log(u))
 
     def rayleigh(self, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return the lengths of normal vectors in the plane."""
-        scale = parameter("scale", scale, "non-negative")
+        scale = formula_parameter("scale", scale, "non-negative")
         return scale * elementwise.sqrt(2.0 * self._exponential(size, where, scale))
 
     def weibull(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return Weibull numbers of shape `a` and scale 1."""
-        a = parameter("a", a, "non-negative")
+        a = formula_parameter("a", a, "non-negative")
         drawn = self._exponential(size, where, a)
         # nan is to show
         return elementwise.where(~np.less_equal(a, 0.0), elementwise.pow(drawn, _reciprocal(a)), 0.0)
 
     def pareto(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return numbers of the Pareto distribution of the second kind, which begins at 0."""
-        a = parameter("a", a, "positive")
+        a = formula_parameter("a", a, "positive")
         return elementwise.expm1(self._exponential(size, where, a) / a)
 
     def power(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return numbers in [0, 1] whose density is a power: the largest of `a` uniform ones."""
-        a = parameter("a", a, "positive")
+        a = formula_parameter("a", a, "positive")
         # 1 - u is never 0
         return elementwise.exp(elementwise.log1p(-self._uniform(size, where, a)) / a)
 
@@ -237,7 +243,7 @@ class Continuous(RandomStreams):
 
     def gamma(self, shape: Parameter, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Draw gamma numbers."""
-        shape, scale = parameter("shape", shape, "non-negative"), parameter("scale", scale, "non-negative")
+        shape, scale = parameter("shape", shape, "non-negative"), formula_parameter("scale", scale, "non-negative")
         return scale * self._gamma(shape, size, where, scale)
 
     def _gamma(self, shape: Parameter, size: Any, where: Where, *others: Parameter) -> DistArray:

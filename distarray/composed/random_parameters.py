@@ -67,6 +67,18 @@ def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
     return array if array.ndim else float(array)
 
 
+def formula_parameter(name: str, value: Parameter, condition: str) -> Parameter:
+    """Return a parameter that no sampler checks as `parameter` does; where it turns out to be illegal, it is nan."""
+    found = parameter(name, value, condition)
+    return found if known(found) is not None else legal(found, _CONDITIONS[condition][0](found))
+
+
+def legal(value: DistArray, holds: Any) -> DistArray:
+    """Return an array with nan where a condition does not hold: numpy raises, where it is known at the call."""
+    made: DistArray = elementwise.where(holds, value, np.nan)
+    return made
+
+
 def whole_parameter(name: str, value: Parameter, condition: str) -> Parameter:
     """Return a parameter that counts something, without what stands behind the point.
 

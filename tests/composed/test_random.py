@@ -282,6 +282,32 @@ REFUSED: list[tuple[str, tuple[Any, ...]]] = [
 ]
 
 
+#: Distributions of floats, whose formulas or samplers see parameters when they run.
+CONTINUOUS = [
+    *("normal", "lognormal", "uniform", "triangular", "wald", "exponential", "laplace", "logistic", "gumbel"),
+    *("rayleigh", "weibull", "pareto", "power", "gamma", "vonmises"),
+]
+
+
+@pytest.mark.parametrize(("name", "args"), [row for row in REFUSED if row[0] in CONTINUOUS and np.inf not in row[1]])
+def test_numbers_of_illegal_parameters_that_wait_are_nan_or_an_error(name: str, args: tuple[Any, ...]) -> None:
+    with force_tiles(2):
+        drawn = getattr(dx.random.default_rng(0), name)(*[dx.asarray([float(a)] * 6) + 0.0 for a in args])
+        try:
+            found = drawn.compute()
+        except ValueError:
+            return
+    assert np.isnan(found).all()
+
+
+@pytest.mark.parametrize("name", ["normal", "uniform", "triangular", "exponential", "weibull", "power"])
+def test_parameters_that_wait_give_the_numbers_of_known_ones(name: str) -> None:
+    args = {"uniform": (-1.0, 2.0), "normal": (1.0, 0.0), "triangular": (0.0, 1.0, 1.0)}.get(name, (2.0,))
+    with force_tiles(2):
+        waiting = getattr(dx.random.default_rng(0), name)(*[dx.asarray([a] * 6) + 0.0 for a in args]).compute()
+    np.testing.assert_array_equal(waiting, getattr(dx.random.default_rng(0), name)(*args, size=6).compute())
+
+
 @pytest.mark.parametrize(("name", "args"), REFUSED)
 def test_bad_parameters_are_refused_at_the_call_in_numpys_words(name: str, args: tuple[Any, ...]) -> None:
     with pytest.raises((ValueError, OverflowError)) as theirs:
