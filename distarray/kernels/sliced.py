@@ -262,7 +262,7 @@ class SlicedRun:
         given |= dict(zip(streamed, states, strict=False))
         places = states[len(streamed) :]
         reduced = [(r.register, takes_rows(r, len(box))) for r in self.reductions]
-        key = (tuple(given.items()), tuple(places), self.aliases, self.order is None)
+        key = (tuple(given.items()), tuple(places), self.aliases, tuple(reduced))
         found = program.schedules.get(key)
         if found is None:
             n_entries = len(self.dtypes) + len(self.scalars)

@@ -89,8 +89,8 @@ def is_across(x: HostArray) -> bool:
     return any(0 < abs(s) < last for s, n in zip(x.strides[:-1], x.shape[:-1]) if n > 1)
 
 
-#: A run of fewer elements takes longer to begin than to compute; what it is turned for has several times as many.
-SHORT_RUN, LONGER = 16, 4
+#: A row of fewer elements takes longer to begin than to compute; what it is turned for has several times as many.
+SHORT_ROW, LONGER = 16, 4
 
 
 def turned(arrays: Sequence[HostArray], extents: Extents) -> tuple[int, ...] | None:
@@ -113,7 +113,7 @@ def turned(arrays: Sequence[HostArray], extents: Extents) -> tuple[int, ...] | N
         n *= extents[axis]
         following = [a.strides[axis] * extents[axis] for a in arrays]
     longest = max(range(last + 1), key=extents.__getitem__)
-    if n >= SHORT_RUN or longest == last or extents[longest] < LONGER * n:
+    if n >= SHORT_ROW or longest == last or extents[longest] < LONGER * n:
         return None
     return (*[axis for axis in range(last + 1) if axis != longest], longest)
 
