@@ -15,7 +15,7 @@ import numpy as np
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.composed.placing import Where
-from distarray.composed.random_parameters import Parameter, drawn_shape, formula_parameter, known, legal, parameter
+from distarray.composed.random_parameters import Parameter, drawn_shape, known, legal, parameter
 from distarray.composed.random_streams import RandomStreams, size_and_dtype
 from distarray.composed.views import as_distarray
 from distarray.errors import warn_user
@@ -91,19 +91,22 @@ class Continuous(RandomStreams):
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Return normal numbers of mean `loc` and deviation `scale`."""
-        loc, scale = parameter("loc", loc), formula_parameter("scale", scale, "non-negative")
+        loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative", of_formula=True)
         return loc + scale * self._normal(size, where, loc, scale)
 
     def lognormal(
         self, mean: Parameter = 0.0, sigma: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Return the exponential of normal numbers."""
-        mean, sigma = parameter("mean", mean), formula_parameter("sigma", sigma, "non-negative")
+        mean, sigma = parameter("mean", mean), parameter("sigma", sigma, "non-negative", of_formula=True)
         return elementwise.exp(mean + sigma * self._normal(size, where, mean, sigma))
 
     def wald(self, mean: Parameter, scale: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return inverse Gaussian numbers (Michael, Schucany and Haas 1976)."""
-        mean, scale = formula_parameter("mean", mean, "positive"), formula_parameter("scale", scale, "positive")
+        mean, scale = (
+            parameter("mean", mean, "positive", of_formula=True),
+            parameter("scale", scale, "positive", of_formula=True),
+        )
         y = mean * elementwise.square(self._normal(size, where, mean, scale))
         u = self._uniform(size, where, mean, scale)
         # The larger root first: the smaller one would be a difference of numbers that are almost equal.
@@ -171,14 +174,14 @@ class Continuous(RandomStreams):
 
     def exponential(self, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return exponential numbers of mean `scale`."""
-        scale = formula_parameter("scale", scale, "non-negative")
+        scale = parameter("scale", scale, "non-negative", of_formula=True)
         return scale * self._exponential(size, where, scale)
 
     def laplace(
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Return numbers of the double exponential distribution, by inversion."""
-        loc, scale = parameter("loc", loc), formula_parameter("scale", scale, "non-negative")
+        loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative", of_formula=True)
         u = self._open_uniform(size, where, loc, scale)
         size_of = elementwise.log(2.0 * elementwise.minimum(u, 1.0 - u))
         return loc + scale * elementwise.where(u < 0.5, size_of, -size_of)
@@ -187,7 +190,7 @@ class Continuous(RandomStreams):
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Draw logistic numbers, by inversion."""
-        loc, scale = parameter("loc", loc), formula_parameter("scale", scale, "non-negative")
+        loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative", of_formula=True)
         u = self._open_uniform(size, where, loc, scale)
         return loc + scale * (elementwise.log(u) - elementwise.log1p(-u))
 
@@ -195,30 +198,30 @@ class Continuous(RandomStreams):
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
         """Return numbers of the extreme value distribution of the first type, by inversion."""
-        loc, scale = parameter("loc", loc), formula_parameter("scale", scale, "non-negative")
+        loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative", of_formula=True)
         u = self._open_uniform(size, where, loc, scale)
         return loc - scale * elementwise.log(-elementwise.log(u))
 
     def rayleigh(self, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return the lengths of normal vectors in the plane."""
-        scale = formula_parameter("scale", scale, "non-negative")
+        scale = parameter("scale", scale, "non-negative", of_formula=True)
         return scale * elementwise.sqrt(2.0 * self._exponential(size, where, scale))
 
     def weibull(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return Weibull numbers of shape `a` and scale 1."""
-        a = formula_parameter("a", a, "non-negative")
+        a = parameter("a", a, "non-negative", of_formula=True)
         drawn = self._exponential(size, where, a)
         # nan is to show
         return elementwise.where(~np.less_equal(a, 0.0), elementwise.pow(drawn, _reciprocal(a)), 0.0)
 
     def pareto(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return numbers of the Pareto distribution of the second kind, which begins at 0."""
-        a = formula_parameter("a", a, "positive")
+        a = parameter("a", a, "positive", of_formula=True)
         return elementwise.expm1(self._exponential(size, where, a) / a)
 
     def power(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Return numbers in [0, 1] whose density is a power: the largest of `a` uniform ones."""
-        a = formula_parameter("a", a, "positive")
+        a = parameter("a", a, "positive", of_formula=True)
         # 1 - u is never 0
         return elementwise.exp(elementwise.log1p(-self._uniform(size, where, a)) / a)
 
@@ -243,7 +246,10 @@ class Continuous(RandomStreams):
 
     def gamma(self, shape: Parameter, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
         """Draw gamma numbers."""
-        shape, scale = parameter("shape", shape, "non-negative"), formula_parameter("scale", scale, "non-negative")
+        shape, scale = (
+            parameter("shape", shape, "non-negative"),
+            parameter("scale", scale, "non-negative", of_formula=True),
+        )
         return scale * self._gamma(shape, size, where, scale)
 
     def _gamma(self, shape: Parameter, size: Any, where: Where, *others: Parameter) -> DistArray:

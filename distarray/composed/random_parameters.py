@@ -39,8 +39,9 @@ _CONDITIONS: dict[str, tuple[Callable[[HostArray], Any], str]] = {
 }
 
 
-def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
-    """Return a parameter as a float, or as an array of double precision.
+def parameter(name: str, value: Parameter, condition: str = "any", *, of_formula: bool = False) -> Parameter:
+    """Return a parameter as a float, or as an array of double precision; `of_formula`, which checks nothing when it
+    runs: with nan where it turns out then not to fulfil the condition.
 
     Raises
     ------
@@ -58,6 +59,8 @@ def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
         value = value if value.dtype == np.float64 else value.astype(np.float64)
         if (values := known(value)) is not None:
             _check(name, values[0], condition)
+        elif of_formula:
+            value = legal(value, _CONDITIONS[condition][0](value))
         return value
     if isinstance(value, str | bytes | list | tuple) and (text := np.asarray(value)).dtype.kind in "SU":
         text.astype(np.float64)  # numpy's error where it is the text of no number
@@ -65,12 +68,6 @@ def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
     array = array.astype(np.float64, copy=False)
     _check(name, array, condition)
     return array if array.ndim else float(array)
-
-
-def formula_parameter(name: str, value: Parameter, condition: str) -> Parameter:
-    """Return a parameter that no sampler checks as `parameter` does; where it turns out to be illegal, it is nan."""
-    found = parameter(name, value, condition)
-    return found if known(found) is not None else legal(found, _CONDITIONS[condition][0](found))
 
 
 def legal(value: DistArray, holds: Any) -> DistArray:

@@ -163,8 +163,7 @@ class Accumulator:
     def _empty(self, dtype: DType) -> Any:
         if self.order is None:
             return self.empty(self.shape, dtype)
-        shape = dict(zip(self.order, self.shape, strict=True))
-        return self.empty(tuple([shape[axis] for axis in range(len(shape))]), dtype).transpose(self.order)
+        return self.empty([self.shape[k] for k in np.argsort(self.order)], dtype).transpose(self.order)
 
     def result(self) -> Partial:
         if self.done is None and len(self.waiting) == 1 and self.order is None:
